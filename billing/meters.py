@@ -1,0 +1,17 @@
+"""What is metered. A closed list: an unknown meter is an error, never a free one."""
+
+from enum import StrEnum
+
+
+class Meter(StrEnum):
+    """The things a project pays for, in the order in which reports list them.
+
+    The three parts of a prompt never overlap: a token is written once, and afterwards either read from a cache or
+    computed as input.
+    """
+
+    CACHE_WRITE_TOKENS = "cache_write_tokens"
+    CACHE_STORAGE_TOKEN_SECONDS = "cache_storage_token_seconds"
+    CACHE_READ_TOKENS = "cache_read_tokens"
+    INPUT_TOKENS = "input_tokens"
+    OUTPUT_TOKENS = "output_tokens"

@@ -1,0 +1,99 @@
+"""Usage rows: what each create and each generation consumed, reserved before the work and settled once after it.
+
+Every function needs an open write unit and commits nothing. A row that was settled is never changed again: a second
+finalise or void, or one under another attempt, answers False and changes nothing.
+"""
+
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from models import usage as rows
+from models.usage import Usage, UsageKind, UsageState
+
+
+def reserve(
+    session: Session,
+    *,
+    request_id: str,
+    attempt: int,
+    project_id: str,
+    key_id: str,
+    cache_id: str | None,
+    model: str,
+    incarnation: str,
+    prompt_tokens: int,
+    cache_read_tokens: int,
+    at: datetime,
+) -> None:
+    """Announce a generation. Nothing is owed until it is finalised; with a cache_id the row is the lease on it."""
+    rows.insert(
+        session,
+        Usage(
+            id=request_id,
+            kind=UsageKind.GENERATE,
+            project_id=project_id,
+            key_id=key_id,
+            cache_id=cache_id,
+            model=model,
+            state=UsageState.RESERVED,
+            attempt=attempt,
+            incarnation=incarnation,
+            prompt_tokens=prompt_tokens,
+            input_tokens=prompt_tokens - cache_read_tokens,
+            cache_read_tokens=cache_read_tokens,
+            cache_write_tokens=0,
+            output_tokens=0,
+            created_at=at,
+        ),
+    )
+
+
+def finalise(
+    session: Session, request_id: str, attempt: int, output_tokens: int, at: datetime, end_reason: str
+) -> bool:
+    """Make a reserved row owed, with the tokens produced until it finished or was cancelled."""
+    return rows.finalise(session, request_id, attempt, output_tokens, at, end_reason)
+
+
+def void(session: Session, request_id: str, attempt: int, at: datetime, end_reason: str) -> bool:
+    """End a reserved row unbilled: it failed before its first token, or whoever ran it died."""
+    return rows.void(session, request_id, attempt, at, end_reason)
+
+
+def record_write(
+    session: Session,
+    *,
+    cache_id: str,
+    project_id: str,
+    key_id: str,
+    model: str,
+    incarnation: str,
+    token_count: int,
+    at: datetime,
+) -> None:
+    """Charge a cache's tokens as written, once: a second call for one cache violates the primary key.
+
+    Belongs into the transaction that activates the cache. A rebuild never calls it.
+    """
+    rows.insert(
+        session,
+        Usage(
+            id=f"write:{cache_id}",
+            kind=UsageKind.CREATE,
+            project_id=project_id,
+            key_id=key_id,
+            cache_id=cache_id,
+            model=model,
+            state=UsageState.FINAL,
+            attempt=1,
+            incarnation=incarnation,
+            prompt_tokens=0,
+            input_tokens=0,
+            cache_read_tokens=0,
+            cache_write_tokens=token_count,
+            output_tokens=0,
+            created_at=at,
+            occurred_at=at,
+        ),
+    )
