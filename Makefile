@@ -1,0 +1,48 @@
+# Headstart: `make` alone lists the targets. Each needs Python 3.11+ and nothing else; `init` runs by itself.
+
+PYTHON ?= python3
+BIN    := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help init demo serve test format-check lint types contracts unit format constraints clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+
+init: ## make .venv: packages, the default model (quick when nothing changed)
+	@$(PYTHON) scripts/setup.py
+
+demo: init ## see it work: cold against cached, with answers and a bill that adds up (about two minutes)
+	@$(BIN)/headstart demo
+
+serve: init ## start the server on 127.0.0.1:8080 and print a snippet to paste
+	@$(BIN)/headstart serve
+
+test: init ## what CI runs: format, lint, types, import contracts, tests
+	@$(MAKE) --no-print-directory format-check lint types contracts unit
+
+format-check: init ## is everything formatted?
+	$(BIN)/ruff format --check .
+
+lint: init ## ruff's rules
+	$(BIN)/ruff check .
+
+types: init ## mypy, strict
+	$(BIN)/mypy
+
+contracts: init ## who may import whom
+	$(BIN)/lint-imports
+
+unit: init ## the tests alone; one file: .venv/bin/pytest tests/billing/test_rating.py
+	$(BIN)/pytest
+
+format: init ## format, and repair what ruff can repair
+	$(BIN)/ruff check --fix --exit-zero --quiet .
+	$(BIN)/ruff format .
+
+constraints: init ## write the versions in .venv to constraints.txt
+	$(BIN)/python scripts/freeze_constraints.py
+
+clean: ## remove .venv and the tools' caches (your data and the converted model stay)
+	rm -rf .venv .setup.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
