@@ -1,0 +1,30 @@
+"""Where time comes from. What is stored or billed is stamped by the database's clock, never by a host's own."""
+
+from datetime import UTC, datetime
+from typing import Protocol
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """Give the time as an aware UTC datetime."""
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+def instant(session: Session, clock: Clock, not_before: datetime | None = None) -> datetime:
+    """Stamp an event inside a unit of work; call it after taking the row lock.
+
+    PostgreSQL is asked (`clock_timestamp()`, which moves on inside a transaction); SQLite has no clock of its own,
+    so `clock` is. A clock that was set back never puts an event before `not_before`, the one preceding it.
+    """
+    if session.get_bind().dialect.name == "postgresql":
+        now: datetime = session.scalars(select(func.clock_timestamp())).one().astimezone(UTC)
+    else:
+        now = clock.now().astimezone(UTC)
+    return now if not_before is None else max(now, not_before)

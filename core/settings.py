@@ -1,0 +1,142 @@
+"""Everything that can be set, read once from HEADSTART_* variables. Nothing else looks at the environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from platformdirs import user_cache_path, user_data_path
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from core.errors import SettingsInvalid
+
+PREFIX = "HEADSTART_"
+DEFAULT_MODEL = "smollm2-135m-instruct"
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="forbid", validate_default=True, protected_namespaces=()
+    )
+
+    data_dir: Path = Field(
+        default_factory=lambda: user_data_path("headstart"),
+        description="Folder of the database, the secret file and the lock. One embedded server uses it at a time.",
+    )
+    model_cache_dir: Path = Field(
+        default_factory=lambda: user_cache_path("headstart") / "models",
+        description="Folder for converted models. May be deleted: it is made again.",
+    )
+    host: str = Field("127.0.0.1", description="Address the server listens on.")
+    port: int = Field(8080, ge=0, le=65535, description="Port the server listens on; 0 takes a free one.")
+
+    model: str = Field(
+        DEFAULT_MODEL,
+        min_length=1,
+        description="Model to serve: the name of the built-in one, a local Hugging Face folder, or a hub id (org/name).",
+    )
+    model_name: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$",
+        description="Name the model is served under. Unset: the built-in model's, the folder's or the hub id's own.",
+    )
+    model_aliases: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="More names for the served model, separated by commas, such as gemini-2.5-flash,gemini-2.0-flash.",
+    )
+
+    device: str = Field("auto", description="Where the engine computes: auto, cpu, cuda or cuda:N.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto",
+        description="Number format of weights and KV. auto: bfloat16 where native, else float16 on CUDA, float32 on CPU.",
+    )
+    threads: int | None = Field(None, ge=1, description="CPU threads of the engine. Unset: one a core.")
+    arena_bytes: int | None = Field(
+        None, ge=1 << 20, description="Memory for KV, in bytes. Unset: half of what the process may use."
+    )
+    prefill_chunk_tokens: int = Field(
+        512, ge=1, description="Most prompt tokens computed in one engine step."
+    )
+    max_running_requests: int = Field(32, ge=1, description="Most requests that generate at once.")
+    max_waiting_requests: int = Field(
+        256, ge=0, description="Most requests that wait for the engine; more get 503."
+    )
+    tail_tokens: int = Field(512, ge=1, description="Tokens of private KV set aside for a request at first.")
+
+    min_cache_tokens: int = Field(64, ge=1, description="Smallest cache, in tokens.")
+    default_ttl_seconds: int = Field(
+        3600, ge=1, description="Life of a cache created without an expiry, in seconds."
+    )
+    max_ttl_seconds: int = Field(
+        30 * 86400, ge=1, description="Longest life of a cache from now on, in seconds."
+    )
+    max_caches_per_project: int = Field(1000, ge=0, description="Most live caches of one project.")
+    max_body_bytes: int = Field(32 << 20, ge=1, description="Largest request body, in bytes.")
+    max_json_depth: int = Field(64, ge=8, description="Deepest nesting of a request body.")
+
+    price_book: Path | None = Field(
+        None, description="Price book (TOML). Unset: the example that is shipped."
+    )
+    database_pool_size: int = Field(8, ge=1, description="Most database steps that run at once.")
+    sweep_interval_seconds: float = Field(
+        5, gt=0, le=60, description="How often content of expired caches is removed, in seconds."
+    )
+    request_timeout_seconds: float = Field(
+        600, gt=0, description="Longest time a request may take, in seconds."
+    )
+    rebuild_caches: bool = Field(
+        False,
+        description="Rebuild live caches whose model has new weights but the same tokenizer and template.",
+    )
+    retire_caches: bool = Field(False, description="End live caches that were made with another model.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least level that is logged."
+    )
+
+    @field_validator("model_aliases", mode="before")
+    @classmethod
+    def _split_aliases(cls, value: object) -> object:
+        return (
+            tuple(name.strip() for name in value.split(",") if name.strip())
+            if isinstance(value, str)
+            else value
+        )
+
+    @field_validator("model_aliases")
+    @classmethod
+    def _check_aliases(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not name or "/" in name or name != name.strip():
+                raise ValueError(f"{name!r} is no model name: write it without 'models/' and without spaces")
+        return value
+
+    @model_validator(mode="after")
+    def _check_pairs(self) -> Self:
+        if self.default_ttl_seconds > self.max_ttl_seconds:
+            raise ValueError(
+                "default_ttl_seconds is more than max_ttl_seconds: lower the first or raise the second"
+            )
+        if self.rebuild_caches and self.retire_caches:
+            raise ValueError("rebuild_caches and retire_caches exclude each other: set one of them")
+        return self
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the settings, `overrides` first; raise SettingsInvalid that names every wrong one."""
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        raise SettingsInvalid(
+            "\n".join(
+                _complaint(str(each["loc"][0]) if each["loc"] else None, each["msg"])
+                for each in error.errors()
+            ),
+            field=next((str(each["loc"][0]) for each in error.errors() if each["loc"]), None),
+        ) from None  # its text repeats the values
+
+
+def _complaint(field: str | None, message: str) -> str:
+    if field is None or field not in Settings.model_fields:
+        return f"{field}: {message}" if field else message
+    return f"{PREFIX}{field.upper()}: {message}. {Settings.model_fields[field].description}"
