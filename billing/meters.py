@@ -11,7 +11,7 @@ class Meter(StrEnum):
     """
 
     CACHE_WRITE_TOKENS = "cache_write_tokens"
-    CACHE_STORAGE_TOKEN_SECONDS = "cache_storage_token_seconds"
+    CACHE_STORAGE_TOKEN_SECONDS = "cache_storage_token_seconds"  # noqa: S105 - no secret
     CACHE_READ_TOKENS = "cache_read_tokens"
     INPUT_TOKENS = "input_tokens"
     OUTPUT_TOKENS = "output_tokens"

@@ -4,7 +4,7 @@ Storage is priced by differences of cumulative floors: what a segment has cost b
 period is charged the difference of two such values. So however a life is cut into periods, the pieces sum to the whole.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 TOKENS_PER_PRICE_UNIT = 1_000_000
 TOKEN_SECONDS_PER_PRICE_UNIT = 3_600 * 1_000_000
@@ -15,17 +15,22 @@ def token_charge(tokens: int, nano_usd_per_million: int) -> int:
     return tokens * nano_usd_per_million // TOKENS_PER_PRICE_UNIT
 
 
-def whole_seconds(instant: datetime) -> int:
-    """Seconds since 1970, rounded down; exact, where datetime.timestamp() goes through a float."""
-    return int(instant.replace(microsecond=0).timestamp())
-
-
 def storage_charge(tokens: int, elapsed: range, nano_usd_per_million: int) -> int:
     """What a segment owes for the seconds of `elapsed`, counted from its start under one price."""
-    return _storage_floor(tokens * elapsed.stop, nano_usd_per_million) - _storage_floor(
-        tokens * elapsed.start, nano_usd_per_million
-    )
+    owed_before = storage_floor(tokens * elapsed.start, nano_usd_per_million)
+    owed_after = storage_floor(tokens * elapsed.stop, nano_usd_per_million)
+    return owed_after - owed_before
 
 
-def _storage_floor(token_seconds: int, nano_usd_per_million: int) -> int:
+def storage_floor(token_seconds: int, nano_usd_per_million: int) -> int:
+    """What so many token-seconds under one price have cost altogether."""
     return token_seconds * nano_usd_per_million // TOKEN_SECONDS_PER_PRICE_UNIT
+
+
+def whole_second(instant: datetime) -> datetime:
+    """Round down: storage is billed by whole seconds, floor(end) - floor(start)."""
+    return instant.replace(microsecond=0)
+
+
+def seconds_between(start: datetime, end: datetime) -> int:
+    return (end - start) // timedelta(seconds=1)
