@@ -7,7 +7,7 @@ Codes are stable for ever, texts may change. An error also travels between proce
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 
 class AppError(Exception):
@@ -29,15 +29,6 @@ class AppError(Exception):
         self.metadata: Mapping[str, str] = dict(metadata or {})
         self.retry_after_seconds = retry_after_seconds
 
-    @classmethod
-    def _from_wire(cls, wire: Mapping[str, Any]) -> Self:
-        return cls(
-            wire["message"],
-            field=wire["field"],
-            metadata=wire["metadata"],
-            retry_after_seconds=wire["retry_after_seconds"],
-        )
-
 
 class InvalidArgument(AppError):
     """The request itself is wrong; `violations` lists each (field, description)."""
@@ -57,12 +48,6 @@ class InvalidArgument(AppError):
         if violations is None:
             violations = ((field, message),) if field is not None else ()
         self.violations = violations
-
-    @classmethod
-    def _from_wire(cls, wire: Mapping[str, Any]) -> Self:
-        error = super()._from_wire(wire)
-        error.violations = tuple((field, description) for field, description in wire["violations"])
-        return error
 
 
 class BodyTooLarge(AppError):
@@ -274,4 +259,12 @@ def to_wire(error: AppError) -> dict[str, Any]:
 def from_wire(wire: Mapping[str, Any]) -> AppError:
     """Read what `to_wire` wrote; a code that this version does not know becomes Internal."""
     known = {each.code: each for each in error_classes()}
-    return known.get(wire["code"], Internal)._from_wire(wire)
+    error = known.get(wire["code"], Internal)(
+        wire["message"],
+        field=wire["field"],
+        metadata=wire["metadata"],
+        retry_after_seconds=wire["retry_after_seconds"],
+    )
+    if isinstance(error, InvalidArgument):
+        error.violations = tuple((field, description) for field, description in wire["violations"])
+    return error

@@ -1,0 +1,61 @@
+"""Projects: who owns keys and caches, and who gets the bill."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Mapped, Session, mapped_column
+
+from core.errors import ProjectExists, ProjectNotFound
+from core.ids import new_project_id
+from models.base import Base, UtcDateTime
+
+
+class Project(Base):
+    __tablename__ = "projects"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+def create_project(session: Session, name: str, now: datetime) -> Project:
+    """Add a project; raises ProjectExists if the name is taken, and leaves the unit of work usable."""
+    project = Project(id=new_project_id(), name=name, created_at=now)
+    try:
+        with session.begin_nested():
+            session.add(project)
+    except IntegrityError as error:
+        raise ProjectExists(
+            f"A project named {name!r} exists already. Choose another name.", field="name"
+        ) from error
+    return project
+
+
+def get_project(session: Session, project_id: str) -> Project:
+    project = session.get(Project, project_id)
+    if project is None:
+        raise _not_found(project_id)
+    return project
+
+
+def lock_project(session: Session, project_id: str) -> Project:
+    """Hold a project until the unit ends, so that its caches can be counted and added to without a race."""
+    project = session.get(Project, project_id, with_for_update=True)
+    if project is None:
+        raise _not_found(project_id)
+    return project
+
+
+def find_project_by_name(session: Session, name: str) -> Project | None:
+    return session.scalars(select(Project).where(Project.name == name)).one_or_none()
+
+
+def list_projects(session: Session) -> Sequence[Project]:
+    """List all projects by name."""
+    return session.scalars(select(Project).order_by(Project.name)).all()
+
+
+def _not_found(project_id: str) -> ProjectNotFound:
+    return ProjectNotFound(f"There is no project {project_id}.", field="project")

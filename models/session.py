@@ -1,0 +1,102 @@
+"""The unit of work: one transaction, opened and ended here and nowhere else."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, create_engine, event
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from core.errors import Unavailable
+
+_BUSY_SECONDS = 10
+
+
+class Database:
+    """A pool of connections that hands out units of work.
+
+    Loaded rows stay usable after their unit has ended; nothing changed on them then is stored.
+    """
+
+    def __init__(self, url: str | URL, pool_size: int) -> None:
+        # Parameters are what customers sent: they belong into no message and no log.
+        self._engine = create_engine(url, pool_size=pool_size, max_overflow=pool_size, hide_parameters=True)
+        if self._engine.dialect.name == "sqlite":
+            event.listen(self._engine, "connect", _prepare_sqlite)
+            event.listen(self._engine, "begin", _begin_sqlite)
+            reading = self._engine.execution_options(read_only=True)
+        else:
+            reading = self._engine.execution_options(
+                postgresql_readonly=True, isolation_level="REPEATABLE READ"
+            )
+        self._reads = sessionmaker(reading, expire_on_commit=False)
+        self._writes = sessionmaker(self._engine, expire_on_commit=False)
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """Open a unit that sees one snapshot of the whole database and cannot change it."""
+        with self._reads() as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """Open a unit that is committed once, on leaving, or rolled back whole if anything is raised.
+
+        Raises Unavailable if another unit holds SQLite's one write lock for too long.
+        """
+        try:
+            with self._writes.begin() as session:
+                session.connection()  # begins now: on SQLite the lock is held before the first read
+                yield session
+        except OperationalError as error:
+            if _is_busy(error):
+                raise Unavailable("The database is busy. Try again.", retry_after_seconds=1) from error
+            raise
+
+    def scrub(self) -> None:
+        """Remove from disk what deleted and replaced rows held; on PostgreSQL that is vacuum's work."""
+        if self._engine.dialect.name == "sqlite":
+            with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                # The write-ahead log keeps old pages until it is emptied; busy readers only put it off.
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def dispose(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+
+def sqlite_url(path: Path) -> URL:
+    """Name an SQLite file as a database URL."""
+    return URL.create("sqlite", database=str(path))
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
+    # The driver must not open transactions by itself: its deferred ones take the write lock only after
+    # reading, and an update that was computed from an outdated read is lost without a word.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in (
+        f"busy_timeout = {_BUSY_SECONDS * 1000}",
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "foreign_keys = ON",
+        "secure_delete = ON",  # overwrites what is removed, so that gone content is gone from the file too
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    is_read = connection.get_execution_options().get("read_only", False)
+    connection.exec_driver_sql(f"PRAGMA query_only = {'ON' if is_read else 'OFF'}")
+    connection.exec_driver_sql("BEGIN" if is_read else "BEGIN IMMEDIATE")
+
+
+def _is_busy(error: OperationalError) -> bool:
+    # The low byte is the error; the rest tells kinds of busy apart.
+    return isinstance(error.orig, sqlite3.Error) and error.orig.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY

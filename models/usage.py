@@ -1,0 +1,140 @@
+"""Usage: one row for each cache creation and each generation, reserved before the work and settled once after it.
+
+While it is RESERVED, a row that names a cache is that request's lease on the cache.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import (
+    CheckConstraint,
+    ColumnElement,
+    CursorResult,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    case,
+    literal,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.orm import Mapped, Session, mapped_column
+
+from models.base import Base, UtcDateTime, enum_text, one_of
+
+
+class UsageKind(StrEnum):
+    CREATE = "CREATE"
+    GENERATE = "GENERATE"
+
+
+class UsageState(StrEnum):
+    RESERVED = "RESERVED"  # announced; nothing is owed yet
+    FINAL = "FINAL"  # owed
+    VOID = "VOID"  # ended unbilled
+
+
+_IS_RESERVED = text("state = 'RESERVED'")
+
+
+class Usage(Base):
+    __tablename__ = "usage"
+    __table_args__ = (
+        ForeignKeyConstraint(["project_id", "cache_id"], ["caches.project_id", "caches.id"]),
+        CheckConstraint(one_of("kind", UsageKind), name="kind_known"),
+        CheckConstraint(one_of("state", UsageState), name="state_known"),
+        # A prompt falls into two disjoint parts: no token is charged twice, and none is forgotten.
+        CheckConstraint("input_tokens + cache_read_tokens = prompt_tokens", name="prompt_parts"),
+        CheckConstraint(
+            "input_tokens >= 0 AND cache_read_tokens >= 0 AND cache_write_tokens >= 0 AND output_tokens >= 0",
+            name="tokens_not_negative",
+        ),
+        CheckConstraint("attempt >= 1", name="attempt_positive"),
+        CheckConstraint(
+            "(kind = 'GENERATE' AND cache_write_tokens = 0) OR "
+            "(kind = 'CREATE' AND cache_id IS NOT NULL AND cache_write_tokens > 0 "
+            "AND prompt_tokens = 0 AND output_tokens = 0)",
+            name="kind_meters",
+        ),
+        CheckConstraint(
+            "(state = 'RESERVED' AND occurred_at IS NULL AND end_reason IS NULL AND output_tokens = 0) OR "
+            "(state <> 'RESERVED' AND occurred_at IS NOT NULL AND occurred_at >= created_at)",
+            name="state_instants",
+        ),
+        Index(None, "occurred_at"),
+        Index(None, "project_id", "occurred_at"),
+        Index(None, "incarnation", sqlite_where=_IS_RESERVED, postgresql_where=_IS_RESERVED),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)  # the request's, or write:<cache id>: once each
+    kind: Mapped[UsageKind] = mapped_column(enum_text(UsageKind))
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
+    key_id: Mapped[str] = mapped_column(ForeignKey("api_keys.id"))
+    cache_id: Mapped[str | None]
+    model: Mapped[str]
+    state: Mapped[UsageState] = mapped_column(enum_text(UsageState))
+    attempt: Mapped[int]
+    incarnation: Mapped[str]
+    prompt_tokens: Mapped[int]
+    input_tokens: Mapped[int]
+    cache_read_tokens: Mapped[int]
+    cache_write_tokens: Mapped[int]
+    output_tokens: Mapped[int]
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    occurred_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    end_reason: Mapped[str | None]
+
+
+def insert(session: Session, usage: Usage) -> None:
+    session.add(usage)
+    session.flush()
+
+
+def find_usage(session: Session, usage_id: str) -> Usage | None:
+    return session.get(Usage, usage_id, populate_existing=True)
+
+
+def finalise(
+    session: Session, usage_id: str, attempt: int, output_tokens: int, occurred_at: datetime, end_reason: str
+) -> bool:
+    """Settle a reserved row as owed; False if this attempt no longer holds it."""
+    values = {"state": UsageState.FINAL, "output_tokens": output_tokens, "end_reason": end_reason}
+    return _settle(session, occurred_at, values, Usage.id == usage_id, Usage.attempt == attempt) == 1
+
+
+def void(session: Session, usage_id: str, attempt: int, occurred_at: datetime, end_reason: str) -> bool:
+    """Settle a reserved row unbilled; False if this attempt no longer holds it."""
+    values = {"state": UsageState.VOID, "end_reason": end_reason}
+    return _settle(session, occurred_at, values, Usage.id == usage_id, Usage.attempt == attempt) == 1
+
+
+def void_of_dead(session: Session, incarnation: str, occurred_at: datetime) -> int:
+    """Settle unbilled what every incarnation but this one left reserved; gives how many rows that were."""
+    values = {"state": UsageState.VOID, "end_reason": "WORKER_LOST"}
+    return _settle(session, occurred_at, values, Usage.incarnation != incarnation)
+
+
+def list_final(session: Session, start: datetime, end: datetime, project_id: str | None) -> Sequence[Usage]:
+    """List what became owed in [start, end), for one project or, with None, for all."""
+    query = select(Usage).where(
+        Usage.state == UsageState.FINAL, Usage.occurred_at >= start, Usage.occurred_at < end
+    )
+    if project_id is not None:
+        query = query.where(Usage.project_id == project_id)
+    return session.scalars(query.order_by(Usage.occurred_at, Usage.id)).all()
+
+
+def _settle(session: Session, at: datetime, values: dict[str, Any], *conditions: ColumnElement[bool]) -> int:
+    # A clock that was set back must not keep a row from being settled.
+    occurred_at = case((Usage.created_at > at, Usage.created_at), else_=literal(at, UtcDateTime))
+    result = session.execute(
+        update(Usage)
+        .where(Usage.state == UsageState.RESERVED, *conditions)
+        .values(occurred_at=occurred_at, **values)
+        .execution_options(synchronize_session=False)
+    )
+    assert isinstance(result, CursorResult)
+    return result.rowcount
