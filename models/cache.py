@@ -19,7 +19,6 @@ from sqlalchemy import (
     and_,
     func,
     select,
-    text,
     tuple_,
 )
 from sqlalchemy.orm import Mapped, Session, defer, mapped_column
@@ -43,7 +42,6 @@ class CacheEndReason(StrEnum):
 
 
 _LIVE = (CacheState.PENDING, CacheState.ACTIVE)
-_IS_LIVE = text(one_of("state", _LIVE))
 _HAS_CONTENT = "prefix_text IS NOT NULL AND messages IS NOT NULL AND token_ids IS NOT NULL"
 _NO_CONTENT = "prefix_text IS NULL AND messages IS NULL AND token_ids IS NULL"
 _NOT_ENDED = "ended_at IS NULL AND end_reason IS NULL"
@@ -82,8 +80,8 @@ class Cache(Base):
             "ended_at IS NULL OR activated_at IS NULL OR ended_at >= activated_at",
             name="ended_after_activated",
         ),
-        Index(None, "project_id", "created_at", "id", sqlite_where=_IS_LIVE, postgresql_where=_IS_LIVE),
-        Index(None, "expire_at", sqlite_where=_IS_LIVE, postgresql_where=_IS_LIVE),
+        Index(None, "project_id", "state", "created_at", "id"),
+        Index(None, "state", "expire_at"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)

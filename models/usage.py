@@ -18,7 +18,6 @@ from sqlalchemy import (
     case,
     literal,
     select,
-    text,
     update,
 )
 from sqlalchemy.orm import Mapped, Session, mapped_column
@@ -35,9 +34,6 @@ class UsageState(StrEnum):
     RESERVED = "RESERVED"  # announced; nothing is owed yet
     FINAL = "FINAL"  # owed
     VOID = "VOID"  # ended unbilled
-
-
-_IS_RESERVED = text("state = 'RESERVED'")
 
 
 class Usage(Base):
@@ -66,7 +62,7 @@ class Usage(Base):
         ),
         Index(None, "occurred_at"),
         Index(None, "project_id", "occurred_at"),
-        Index(None, "incarnation", sqlite_where=_IS_RESERVED, postgresql_where=_IS_RESERVED),
+        Index(None, "state", "incarnation"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)  # the request's, or write:<cache id>: once each
