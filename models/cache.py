@@ -44,7 +44,6 @@ class CacheEndReason(StrEnum):
 _LIVE = (CacheState.PENDING, CacheState.ACTIVE)
 _HAS_CONTENT = "prefix_text IS NOT NULL AND messages IS NOT NULL AND token_ids IS NOT NULL"
 _NO_CONTENT = "prefix_text IS NULL AND messages IS NULL AND token_ids IS NULL"
-_NOT_ENDED = "ended_at IS NULL AND end_reason IS NULL"
 
 
 class Cache(Base):
@@ -56,14 +55,17 @@ class Cache(Base):
         CheckConstraint(one_of("state", CacheState), name="state_known"),
         CheckConstraint("token_count > 0", name="token_count_positive"),
         CheckConstraint("fencing_token >= 1", name="fencing_token_positive"),
+        # A check that comes out NULL passes: what may be NULL is asked for NULL first.
         CheckConstraint(
-            f"(state = 'PENDING' AND activated_at IS NULL AND {_NOT_ENDED}) OR "
-            f"(state = 'ACTIVE' AND activated_at IS NOT NULL AND {_NOT_ENDED}) OR "
-            "(state = 'EXPIRED' AND activated_at IS NOT NULL AND ended_at = expire_at AND end_reason = 'EXPIRED') OR "
-            "(state = 'DELETED' AND activated_at IS NOT NULL AND ended_at IS NOT NULL "
-            "AND end_reason IN ('DELETED', 'MODEL_RETIRED')) OR "
-            "(state = 'FAILED' AND activated_at IS NULL AND ended_at IS NOT NULL AND end_reason = 'FAILED')",
-            name="state_instants",
+            "(activated_at IS NULL) = (state IN ('PENDING', 'FAILED'))", name="activated_by_state"
+        ),
+        CheckConstraint("(ended_at IS NULL) = (state IN ('PENDING', 'ACTIVE'))", name="ended_by_state"),
+        CheckConstraint("(end_reason IS NULL) = (ended_at IS NULL)", name="end_reason_when_ended"),
+        CheckConstraint(
+            "end_reason IS NULL OR (state = 'EXPIRED' AND end_reason = 'EXPIRED' AND ended_at = expire_at) "
+            "OR (state = 'DELETED' AND end_reason IN ('DELETED', 'MODEL_RETIRED')) "
+            "OR (state = 'FAILED' AND end_reason = 'FAILED')",
+            name="end_reason_by_state",
         ),
         CheckConstraint(
             f"(state IN ('PENDING', 'ACTIVE') AND {_HAS_CONTENT}) OR "

@@ -1,0 +1,10 @@
+"""Every table, for those who need all of them at once: the schema and its migrations."""
+
+from models.api_key import ApiKey
+from models.cache import Cache
+from models.price import Price
+from models.project import Project
+from models.storage_segment import StorageSegment
+from models.usage import Usage
+
+TABLES = (Project, ApiKey, Cache, Usage, StorageSegment, Price)
