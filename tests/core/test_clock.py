@@ -1,0 +1,46 @@
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
+
+from core.clock import SystemClock, instant
+from tests.fakes.clock import START, ManualClock
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    engine = create_engine("sqlite://")
+    with Session(engine) as session:
+        yield session
+    engine.dispose()
+
+
+def test_the_system_clock_tells_the_time_in_utc() -> None:
+    before = datetime.now(UTC)
+    assert before <= SystemClock().now() <= datetime.now(UTC)
+
+
+def test_an_instant_is_the_clocks_time_where_the_database_has_none(session: Session) -> None:
+    assert instant(session, ManualClock()) == START
+
+
+def test_a_clock_that_was_set_back_puts_no_event_before_the_last_one(session: Session) -> None:
+    clock = ManualClock()
+    last = instant(session, clock)
+    clock.advance(-3600)
+    assert instant(session, clock, not_before=last) == last
+
+
+def test_a_clock_that_went_on_is_not_held_back(session: Session) -> None:
+    clock = ManualClock()
+    last = instant(session, clock)
+    clock.advance(0.000001)
+    assert instant(session, clock, not_before=last) == last + timedelta(microseconds=1)
+
+
+def test_an_instant_is_in_utc_whatever_zone_the_clock_is_in(session: Session) -> None:
+    clock = ManualClock(START.astimezone(timezone(timedelta(hours=9))))
+    assert instant(session, clock).tzinfo is UTC
+    assert instant(session, clock) == START
