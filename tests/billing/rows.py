@@ -1,0 +1,187 @@
+"""Rows that a bill is made of, put into a real database without the parts that usually write them."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+import models.usage
+from billing import storage, usage
+from billing.meters import Meter
+from billing.price_book import Price, PriceBook
+from billing.prices import store
+from models.api_key import ApiKey
+from models.base import Base
+from models.cache import Cache, CacheState
+from models.project import Project
+from models.session import Database, sqlite_url
+
+T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+MODEL = "tiny"
+PRICES = {
+    Meter.CACHE_WRITE_TOKENS: 100_000_000,
+    Meter.CACHE_STORAGE_TOKEN_SECONDS: 1_000_000_000,
+    Meter.CACHE_READ_TOKENS: 10_000_000,
+    Meter.INPUT_TOKENS: 100_000_000,
+    Meter.OUTPUT_TOKENS: 400_000_000,
+}
+NUMBERS = count()
+
+
+def after(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def open_database(path: Path) -> Database:
+    assert models.usage.Usage.__tablename__ in Base.metadata.tables
+    database = Database(sqlite_url(path), pool_size=2)
+    with database.write() as session:
+        Base.metadata.create_all(session.connection())
+    return database
+
+
+def clear(database: Database) -> None:
+    with database.write() as session:
+        for table in reversed(Base.metadata.sorted_tables):
+            session.execute(table.delete())
+
+
+def book(
+    prices: Mapping[Meter, int] = PRICES, *, model: str = MODEL, since: datetime = T0 - timedelta(days=365)
+) -> PriceBook:
+    """A book with one price for each meter, in force since a year before T0 unless told otherwise."""
+    return PriceBook(
+        source="test",
+        prices=tuple(sorted(Price(model, meter, since, amount) for meter, amount in prices.items())),
+    )
+
+
+def add_prices(session: Session, *books: PriceBook) -> None:
+    store(session, PriceBook("test", tuple(price for each in books for price in each.prices)), T0)
+
+
+def add_project(session: Session, name: str) -> str:
+    """A project with one key, whose id is its own with a suffix."""
+    project = Project(id=f"proj_{name}", name=name, created_at=T0)
+    key = ApiKey(
+        id=key_of(project.id),
+        project_id=project.id,
+        name="test",
+        secret_mac=next(NUMBERS).to_bytes(32, "big"),
+        scopes=frozenset(),
+        created_at=T0,
+    )
+    for row in (project, key):  # the second refers to the first
+        session.add(row)
+        session.flush()
+    return project.id
+
+
+def key_of(project_id: str) -> str:
+    return f"{project_id}_key"
+
+
+def add_cache(
+    session: Session,
+    project_id: str,
+    cache_id: str,
+    *,
+    tokens: int = 1000,
+    start: datetime = T0,
+    end: datetime = T0 + timedelta(hours=1),
+    model: str = MODEL,
+) -> None:
+    """A cache with its segment, but without its write tokens."""
+    session.add(
+        Cache(
+            id=cache_id,
+            project_id=project_id,
+            key_id=key_of(project_id),
+            model=model,
+            fingerprint="00:00",
+            state=CacheState.ACTIVE,
+            token_count=tokens,
+            prefix_text="",
+            messages=[],
+            token_ids=(),
+            incarnation="inc",
+            fencing_token=1,
+            created_at=start,
+            updated_at=start,
+            activated_at=start,
+            # The cache must outlive its creation; a segment may end at the instant it starts.
+            expire_at=max(end, start + timedelta(microseconds=1)),
+        )
+    )
+    session.flush()
+    storage.open_segment(
+        session,
+        cache_id=cache_id,
+        project_id=project_id,
+        model=model,
+        token_count=tokens,
+        started_at=start,
+        ends_at=end,
+    )
+
+
+def write(
+    session: Session, project_id: str, cache_id: str, *, tokens: int, at: datetime = T0, model: str = MODEL
+) -> None:
+    usage.record_write(
+        session,
+        cache_id=cache_id,
+        project_id=project_id,
+        key_id=key_of(project_id),
+        model=model,
+        incarnation="inc",
+        token_count=tokens,
+        at=at,
+    )
+
+
+def reserve(
+    session: Session,
+    project_id: str,
+    request_id: str,
+    *,
+    prompt: int,
+    cached: int = 0,
+    cache_id: str | None = None,
+    at: datetime = T0,
+    model: str = MODEL,
+) -> None:
+    usage.reserve(
+        session,
+        request_id=request_id,
+        attempt=1,
+        project_id=project_id,
+        key_id=key_of(project_id),
+        cache_id=cache_id,
+        model=model,
+        incarnation="inc",
+        prompt_tokens=prompt,
+        cache_read_tokens=cached,
+        at=at,
+    )
+
+
+def generate(
+    session: Session,
+    project_id: str,
+    request_id: str,
+    *,
+    prompt: int,
+    output: int,
+    cached: int = 0,
+    cache_id: str | None = None,
+    at: datetime = T0,
+    model: str = MODEL,
+) -> None:
+    """A generation that was reserved and finished at one instant."""
+    reserve(
+        session, project_id, request_id, prompt=prompt, cached=cached, cache_id=cache_id, at=at, model=model
+    )
+    assert usage.finalise(session, request_id, 1, output, at, "STOP")

@@ -1,0 +1,65 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from billing.periods import Period, parse_period
+from core.errors import InvalidArgument
+
+NOW = datetime(2026, 3, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+
+
+class TestParsePeriod:
+    def test_is_this_month_so_far_when_nothing_is_said(self) -> None:
+        assert parse_period(None, None, NOW) == Period(datetime(2026, 3, 1, tzinfo=UTC), NOW)
+
+    def test_the_first_instant_of_a_month_is_an_empty_period(self) -> None:
+        first = datetime(2026, 3, 1, tzinfo=UTC)
+        assert parse_period(None, None, first) == Period(first, first)
+
+    def test_reads_any_offset(self) -> None:
+        period = parse_period("2026-01-01T00:00:00+02:00", "2026-01-01t00:00:00.25z", NOW)
+        assert period.start == datetime(2025, 12, 31, 22, tzinfo=UTC)
+        assert period.end == datetime(2026, 1, 1, 0, 0, 0, 250_000, tzinfo=UTC)
+        assert period.start.tzinfo is UTC
+
+    @pytest.mark.parametrize("field", ["start", "end"])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "yesterday",
+            "2026-01-01",
+            "2026-01-01T00:00:00",
+            "2026-01-01 00:00:00Z",
+            "20260101T000000Z",
+            "2026-W01-1T00:00:00Z",
+            "2026-02-30T00:00:00Z",
+            "2026-01-01T25:00:00Z",
+            "2026-01-01T00:00:00+25:00",
+            "0001-01-01T00:00:00+14:00",
+            "9999-12-31T23:59:59-14:00",
+            "١٢٣٤-01-01T00:00:00Z",
+            "2026-01-01T00:00:00Z\n",
+        ],
+    )
+    def test_refuses_what_is_no_instant_and_names_the_field(self, field: str, text: str) -> None:
+        with pytest.raises(InvalidArgument, match=f"^{field} ") as caught:
+            parse_period(**{"start": None, "end": None, field: text}, now=NOW)
+        assert caught.value.field == field
+
+    def test_hints_at_a_plus_that_was_lost_on_the_way(self) -> None:
+        with pytest.raises(InvalidArgument, match="%2B"):
+            parse_period("2026-01-01T00:00:00 02:00", None, NOW)
+
+    def test_refuses_a_reversed_period(self) -> None:
+        with pytest.raises(InvalidArgument, match="start lies after end") as caught:
+            parse_period("2026-02-01T00:00:00Z", "2026-01-31T23:59:59.999999Z", NOW)
+        assert caught.value.field == "start"
+
+
+class TestPeriod:
+    def test_refuses_naive_instants(self) -> None:
+        naive = NOW.replace(tzinfo=None)
+        for start, end in ((naive, NOW), (NOW, naive)):
+            with pytest.raises(InvalidArgument, match="offset"):
+                Period(start, end)

@@ -1,0 +1,95 @@
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from billing import usage
+from billing.meters import Meter
+from models.session import Database
+from models.usage import Usage, UsageState, find_usage
+from tests.billing.rows import T0, add_cache, add_project, after, generate, reserve, write
+
+
+def test_each_meter_but_storage_is_a_column() -> None:
+    columns = set(Usage.__table__.columns.keys())
+    assert set(Meter) - columns == {Meter.CACHE_STORAGE_TOKEN_SECONDS}
+
+
+class TestReserve:
+    def test_splits_the_prompt_into_read_and_computed(self, database: Database) -> None:
+        with database.write() as session:
+            project = add_project(session, "p")
+            add_cache(session, project, "c")
+            reserve(session, project, "r", prompt=1010, cached=1000, cache_id="c")
+        with database.read() as session:
+            row = find_usage(session, "r")
+            assert row is not None
+            assert (row.prompt_tokens, row.input_tokens, row.cache_read_tokens) == (1010, 10, 1000)
+            assert (row.state, row.output_tokens, row.occurred_at) == (UsageState.RESERVED, 0, None)
+
+    def test_refuses_more_read_than_there_is_prompt(self, database: Database) -> None:
+        with database.write() as session:
+            project = add_project(session, "p")
+            add_cache(session, project, "c")
+        with pytest.raises(IntegrityError), database.write() as session:
+            reserve(session, project, "r", prompt=10, cached=11, cache_id="c")
+
+    def test_refuses_the_same_request_twice(self, database: Database) -> None:
+        with database.write() as session:
+            project = add_project(session, "p")
+            reserve(session, project, "r", prompt=10)
+        with pytest.raises(IntegrityError), database.write() as session:
+            reserve(session, project, "r", prompt=10)
+
+    def test_refuses_another_projects_cache(self, database: Database) -> None:
+        with database.write() as session:
+            owner, other = add_project(session, "p"), add_project(session, "q")
+            add_cache(session, owner, "c")
+        with pytest.raises(IntegrityError), database.write() as session:
+            reserve(session, other, "r", prompt=10, cache_id="c")
+
+
+class TestSettling:
+    def test_a_row_is_settled_once(self, database: Database) -> None:
+        with database.write() as session:
+            project = add_project(session, "p")
+            generate(session, project, "r", prompt=10, output=3)
+            assert not usage.finalise(session, "r", 1, 4, after(1), "STOP")
+            assert not usage.void(session, "r", 1, after(1), "FAILED")
+            row = find_usage(session, "r")
+            assert row is not None
+            assert (row.state, row.output_tokens, row.occurred_at) == (UsageState.FINAL, 3, T0)
+
+    def test_a_void_row_stays_void(self, database: Database) -> None:
+        with database.write() as session:
+            project = add_project(session, "p")
+            reserve(session, project, "r", prompt=10)
+            assert usage.void(session, "r", 1, after(1), "FAILED")
+            assert not usage.finalise(session, "r", 1, 4, after(2), "STOP")
+
+    def test_another_attempt_settles_nothing(self, database: Database) -> None:
+        with database.write() as session:
+            project = add_project(session, "p")
+            reserve(session, project, "r", prompt=10)
+            assert not usage.finalise(session, "r", 2, 4, after(1), "STOP")
+            assert not usage.void(session, "r", 2, after(1), "FAILED")
+            assert usage.finalise(session, "r", 1, 4, after(1), "STOP")
+
+    def test_zero_output_stays_zero(self, database: Database) -> None:
+        with database.write() as session:
+            project = add_project(session, "p")
+            generate(session, project, "r", prompt=10, output=0)
+            row = find_usage(session, "r")
+            assert row is not None
+            assert (row.state, row.output_tokens) == (UsageState.FINAL, 0)
+
+
+class TestRecordWrite:
+    def test_charges_a_cache_once(self, database: Database) -> None:
+        with database.write() as session:
+            project = add_project(session, "p")
+            add_cache(session, project, "c", tokens=1000)
+            write(session, project, "c", tokens=1000)
+            row = find_usage(session, "write:c")
+            assert row is not None
+            assert (row.state, row.cache_write_tokens, row.prompt_tokens) == (UsageState.FINAL, 1000, 0)
+        with pytest.raises(IntegrityError), database.write() as session:
+            write(session, project, "c", tokens=1000)
