@@ -14,7 +14,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from core.errors import Unavailable
 
-_BUSY_SECONDS = 10
+_BUSY_MILLISECONDS = 10_000
 
 
 class Database:
@@ -58,12 +58,25 @@ class Database:
                 raise Unavailable("The database is busy. Try again.", retry_after_seconds=1) from error
             raise
 
-    def scrub(self) -> None:
-        """Remove from disk what deleted and replaced rows held; on PostgreSQL that is vacuum's work."""
-        if self._engine.dialect.name == "sqlite":
-            with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                # The write-ahead log keeps old pages until it is emptied; busy readers only put it off.
-                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    def scrub(self) -> bool:
+        """Remove from disk what deleted and replaced rows held; False if a reader is in the way: call it again.
+
+        On PostgreSQL that is vacuum's work.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return True
+        connection = self._engine.raw_connection()  # not a unit of work: a transaction could empty no log
+        try:
+            cursor = connection.cursor()
+            # Old pages stay in the write-ahead log until it is emptied. Writers wait meanwhile: be quick or give up.
+            cursor.execute("PRAGMA busy_timeout = 100")
+            cursor.execute("PRAGMA query_only = OFF")
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            is_blocked = cursor.fetchall()[0][0]  # of: busy, pages in the log, pages moved
+            cursor.execute(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
+        finally:
+            connection.close()
+        return not is_blocked
 
     def dispose(self) -> None:
         """Close all connections."""
@@ -81,7 +94,7 @@ def _prepare_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry)
     connection.isolation_level = None
     cursor = connection.cursor()
     for pragma in (
-        f"busy_timeout = {_BUSY_SECONDS * 1000}",
+        f"busy_timeout = {_BUSY_MILLISECONDS}",
         "journal_mode = WAL",
         "synchronous = FULL",
         "foreign_keys = ON",

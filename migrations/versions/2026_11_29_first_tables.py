@@ -19,7 +19,9 @@ def upgrade() -> None:
         sa.Column("meter", sa.String(), nullable=False),
         sa.Column("nano_usd_per_million", sa.BigInteger(), nullable=False),
         sa.Column("effective_from", sa.DateTime(timezone=True), nullable=False),
-        sa.CheckConstraint("nano_usd_per_million >= 0", name="ck_prices_nano_usd_per_million_not_negative"),
+        sa.CheckConstraint(
+            "nano_usd_per_million >= 0", name=op.f("ck_prices_nano_usd_per_million_not_negative")
+        ),
         sa.PrimaryKeyConstraint("id", name="pk_prices"),
         sa.UniqueConstraint("model", "meter", "effective_from", name="uq_prices_model_meter_effective_from"),
     )
@@ -40,9 +42,9 @@ def upgrade() -> None:
         sa.Column("scopes", sa.Text(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("revoked_at", sa.DateTime(timezone=True), nullable=True),
-        sa.CheckConstraint("length(secret_mac) = 32", name="ck_api_keys_secret_mac_size"),
+        sa.CheckConstraint("length(secret_mac) = 32", name=op.f("ck_api_keys_secret_mac_size")),
         sa.CheckConstraint(
-            "revoked_at IS NULL OR revoked_at >= created_at", name="ck_api_keys_revoked_after_created"
+            "revoked_at IS NULL OR revoked_at >= created_at", name=op.f("ck_api_keys_revoked_after_created")
         ),
         sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name="fk_api_keys_project_id_projects"),
         sa.PrimaryKeyConstraint("id", name="pk_api_keys"),
@@ -73,43 +75,48 @@ def upgrade() -> None:
         sa.Column("end_reason", sa.String(length=20), nullable=True),
         sa.Column("failure", sa.String(), nullable=True),
         sa.CheckConstraint(
-            "(activated_at IS NULL) = (state IN ('PENDING', 'FAILED'))", name="ck_caches_activated_by_state"
+            "(activated_at IS NULL) = (state IN ('PENDING', 'FAILED'))",
+            name=op.f("ck_caches_activated_by_state"),
         ),
         sa.CheckConstraint(
-            "(ended_at IS NULL) = (state IN ('PENDING', 'ACTIVE'))", name="ck_caches_ended_by_state"
+            "(ended_at IS NULL) = (state IN ('PENDING', 'ACTIVE'))", name=op.f("ck_caches_ended_by_state")
         ),
-        sa.CheckConstraint("(failure IS NOT NULL) = (state = 'FAILED')", name="ck_caches_failure_of_failed"),
+        sa.CheckConstraint(
+            "(failure IS NOT NULL) = (state = 'FAILED')", name=op.f("ck_caches_failure_of_failed")
+        ),
         sa.CheckConstraint(
             "(state IN ('PENDING', 'ACTIVE') AND prefix_text IS NOT NULL AND messages IS NOT NULL AND token_ids IS NOT NULL) OR (state NOT IN ('PENDING', 'ACTIVE') AND prefix_text IS NULL AND messages IS NULL AND token_ids IS NULL)",
-            name="ck_caches_content_until_end",
+            name=op.f("ck_caches_content_until_end"),
         ),
         sa.CheckConstraint(
             "end_reason IS NULL OR (state = 'EXPIRED' AND end_reason = 'EXPIRED' AND ended_at = expire_at) OR (state = 'DELETED' AND end_reason IN ('DELETED', 'MODEL_RETIRED')) OR (state = 'FAILED' AND end_reason = 'FAILED')",
-            name="ck_caches_end_reason_by_state",
+            name=op.f("ck_caches_end_reason_by_state"),
         ),
         sa.CheckConstraint(
-            "state IN ('PENDING', 'ACTIVE', 'EXPIRED', 'DELETED', 'FAILED')", name="ck_caches_state_known"
+            "state IN ('PENDING', 'ACTIVE', 'EXPIRED', 'DELETED', 'FAILED')",
+            name=op.f("ck_caches_state_known"),
         ),
         sa.CheckConstraint(
-            "(end_reason IS NULL) = (ended_at IS NULL)", name="ck_caches_end_reason_when_ended"
+            "(end_reason IS NULL) = (ended_at IS NULL)", name=op.f("ck_caches_end_reason_when_ended")
         ),
         sa.CheckConstraint(
-            "activated_at IS NULL OR activated_at < expire_at", name="ck_caches_activated_before_expire"
+            "activated_at IS NULL OR activated_at < expire_at", name=op.f("ck_caches_activated_before_expire")
         ),
         sa.CheckConstraint(
-            "activated_at IS NULL OR activated_at >= created_at", name="ck_caches_activated_after_created"
+            "activated_at IS NULL OR activated_at >= created_at",
+            name=op.f("ck_caches_activated_after_created"),
         ),
         sa.CheckConstraint(
             "ended_at IS NULL OR activated_at IS NULL OR ended_at >= activated_at",
-            name="ck_caches_ended_after_activated",
+            name=op.f("ck_caches_ended_after_activated"),
         ),
         sa.CheckConstraint(
-            "ended_at IS NULL OR ended_at >= created_at", name="ck_caches_ended_after_created"
+            "ended_at IS NULL OR ended_at >= created_at", name=op.f("ck_caches_ended_after_created")
         ),
-        sa.CheckConstraint("expire_at > created_at", name="ck_caches_expire_after_created"),
-        sa.CheckConstraint("fencing_token >= 1", name="ck_caches_fencing_token_positive"),
-        sa.CheckConstraint("token_count > 0", name="ck_caches_token_count_positive"),
-        sa.CheckConstraint("updated_at >= created_at", name="ck_caches_updated_after_created"),
+        sa.CheckConstraint("expire_at > created_at", name=op.f("ck_caches_expire_after_created")),
+        sa.CheckConstraint("fencing_token >= 1", name=op.f("ck_caches_fencing_token_positive")),
+        sa.CheckConstraint("token_count > 0", name=op.f("ck_caches_token_count_positive")),
+        sa.CheckConstraint("updated_at >= created_at", name=op.f("ck_caches_updated_after_created")),
         sa.ForeignKeyConstraint(["key_id"], ["api_keys.id"], name="fk_caches_key_id_api_keys"),
         sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name="fk_caches_project_id_projects"),
         sa.PrimaryKeyConstraint("id", name="pk_caches"),
@@ -128,8 +135,8 @@ def upgrade() -> None:
         sa.Column("token_count", sa.Integer(), nullable=False),
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("ends_at", sa.DateTime(timezone=True), nullable=False),
-        sa.CheckConstraint("ends_at >= started_at", name="ck_storage_segments_ends_after_started"),
-        sa.CheckConstraint("token_count > 0", name="ck_storage_segments_token_count_positive"),
+        sa.CheckConstraint("ends_at >= started_at", name=op.f("ck_storage_segments_ends_after_started")),
+        sa.CheckConstraint("token_count > 0", name=op.f("ck_storage_segments_token_count_positive")),
         sa.ForeignKeyConstraint(
             ["project_id", "cache_id"],
             ["caches.project_id", "caches.id"],
@@ -162,19 +169,21 @@ def upgrade() -> None:
         sa.Column("end_reason", sa.String(), nullable=True),
         sa.CheckConstraint(
             "(kind = 'GENERATE' AND cache_write_tokens = 0) OR (kind = 'CREATE' AND cache_id IS NOT NULL AND cache_write_tokens > 0 AND prompt_tokens = 0 AND output_tokens = 0)",
-            name="ck_usage_kind_meters",
+            name=op.f("ck_usage_kind_meters"),
         ),
         sa.CheckConstraint(
             "(state = 'RESERVED' AND occurred_at IS NULL AND end_reason IS NULL AND output_tokens = 0) OR (state <> 'RESERVED' AND occurred_at IS NOT NULL AND occurred_at >= created_at)",
-            name="ck_usage_state_instants",
+            name=op.f("ck_usage_state_instants"),
         ),
-        sa.CheckConstraint("kind IN ('CREATE', 'GENERATE')", name="ck_usage_kind_known"),
-        sa.CheckConstraint("state IN ('RESERVED', 'FINAL', 'VOID')", name="ck_usage_state_known"),
-        sa.CheckConstraint("attempt >= 1", name="ck_usage_attempt_positive"),
-        sa.CheckConstraint("input_tokens + cache_read_tokens = prompt_tokens", name="ck_usage_prompt_parts"),
+        sa.CheckConstraint("kind IN ('CREATE', 'GENERATE')", name=op.f("ck_usage_kind_known")),
+        sa.CheckConstraint("state IN ('RESERVED', 'FINAL', 'VOID')", name=op.f("ck_usage_state_known")),
+        sa.CheckConstraint("attempt >= 1", name=op.f("ck_usage_attempt_positive")),
+        sa.CheckConstraint(
+            "input_tokens + cache_read_tokens = prompt_tokens", name=op.f("ck_usage_prompt_parts")
+        ),
         sa.CheckConstraint(
             "input_tokens >= 0 AND cache_read_tokens >= 0 AND cache_write_tokens >= 0 AND output_tokens >= 0",
-            name="ck_usage_tokens_not_negative",
+            name=op.f("ck_usage_tokens_not_negative"),
         ),
         sa.ForeignKeyConstraint(["key_id"], ["api_keys.id"], name="fk_usage_key_id_api_keys"),
         sa.ForeignKeyConstraint(
