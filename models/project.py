@@ -52,6 +52,14 @@ def find_project_by_name(session: Session, name: str) -> Project | None:
     return session.scalars(select(Project).where(Project.name == name)).one_or_none()
 
 
+def get_project_named(session: Session, id_or_name: str) -> Project:
+    """Get the project that somebody means by its id or its name; raises ProjectNotFound."""
+    project = session.get(Project, id_or_name) or find_project_by_name(session, id_or_name)
+    if project is None:
+        raise _not_found(id_or_name)
+    return project
+
+
 def list_projects(session: Session) -> Sequence[Project]:
     """List all projects by name."""
     return session.scalars(select(Project).order_by(Project.name)).all()

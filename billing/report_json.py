@@ -1,0 +1,47 @@
+"""A report as JSON values, wherever it is shown: camelCase names, integers, instants in UTC.
+
+Integers are exact and may exceed what a double holds.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from billing.report import Line, Report
+
+
+def report_json(made: Report) -> dict[str, Any]:
+    return {
+        "start": _format_instant(made.start),
+        "end": _format_instant(made.end),
+        "asOf": _format_instant(made.as_of),
+        "amountNanoUsd": made.amount_nano_usd,
+        "meters": _lines(made.lines),
+        "projects": [
+            {
+                "projectId": project.project_id,
+                "amountNanoUsd": project.amount_nano_usd,
+                "meters": _lines(project.lines),
+                "caches": [
+                    {
+                        "cacheId": cache.cache_id,
+                        "amountNanoUsd": cache.amount_nano_usd,
+                        "meters": _lines(cache.lines),
+                    }
+                    for cache in project.caches
+                ],
+            }
+            for project in made.projects
+        ],
+    }
+
+
+def _lines(lines: Iterable[Line]) -> list[dict[str, Any]]:
+    return [
+        {"meter": line.meter, "quantity": line.quantity, "amountNanoUsd": line.amount_nano_usd}
+        for line in lines
+    ]
+
+
+def _format_instant(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
