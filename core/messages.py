@@ -1,0 +1,97 @@
+"""What travels between the API and an engine: the only wire format of the transport.
+
+Messages go to a worker, events come back on a channel. Events are numbered from 0 per channel, so that a lost one is
+noticed. Token ids and parameters travel, never prompt text.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from core.errors import AppError
+from core.sampling import Sampling
+
+
+class FinishReason(StrEnum):
+    STOP = "STOP"
+    MAX_TOKENS = "MAX_TOKENS"
+    CANCELLED = "CANCELLED"
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Generate from a prompt whose first part may be a cache.
+
+    token_ids: the tokens after the cache, or the whole prompt where cache_id is None; never empty.
+    attempt: of the usage row that was reserved for it; a takeover raises it.
+    """
+
+    request_id: str
+    attempt: int
+    cache_id: str | None
+    token_ids: tuple[int, ...]
+    sampling: Sampling
+    max_output_tokens: int
+    stop_sequences: tuple[str, ...]
+
+    @property
+    def channel_id(self) -> str:
+        return self.request_id
+
+
+@dataclass(frozen=True, slots=True)
+class BuildCache:
+    """Compute and pin the KV of a PENDING cache, then activate it under this fencing token."""
+
+    cache_id: str
+    fencing_token: int
+
+    @property
+    def channel_id(self) -> str:
+        return self.cache_id
+
+
+@dataclass(frozen=True, slots=True)
+class DropCache:
+    """Give back the KV of a cache that has ended. Requests that still read it finish first."""
+
+    cache_id: str
+
+
+Message = Generate | BuildCache | DropCache
+Request = Generate | BuildCache
+
+
+@dataclass(frozen=True, slots=True)
+class TokensEvent:
+    """Tokens that were produced and the text they complete; text may be empty while a character is unfinished."""
+
+    number: int
+    token_ids: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedEvent:
+    """The generation has ended and its usage is recorded."""
+
+    number: int
+    reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltEvent:
+    """The cache is ACTIVE."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailedEvent:
+    """The request ended without its result; what it owes, if anything, is recorded."""
+
+    number: int
+    error: AppError
+
+
+Event = TokensEvent | FinishedEvent | BuiltEvent | FailedEvent
+LastEvent = FinishedEvent | BuiltEvent | FailedEvent

@@ -1,0 +1,1 @@
+"""Execution: what feeds an engine, and the engine itself."""

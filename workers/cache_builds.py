@@ -1,0 +1,116 @@
+"""Builds and rebuilds of caches: from the token ids in the database to a pinned segment in the engine.
+
+No transaction is open while the engine computes. A build is activated, and billed, only under its fencing token; a rebuild
+posts nothing.
+"""
+
+import logging
+from collections.abc import Callable
+
+from caching import lifecycle
+from core.clock import Clock
+from core.errors import AppError, CacheNotFound, Cancelled, DeadlineExceeded
+from core.ids import cache_name
+from core.messages import BuildCache, BuiltEvent, FailedEvent, LastEvent
+from models.cache import find_token_ids, list_caches_to_rebuild
+from models.session import Database
+from workers.engine.engine import Engine
+from workers.engine.sequence import Build, Ending
+from workers.units import Units
+
+log = logging.getLogger(__name__)
+Publish = Callable[[str, LastEvent], None]
+
+
+class CacheBuilds:
+    def __init__(
+        self, engine: Engine, database: Database, clock: Clock, units: Units, publish: Publish
+    ) -> None:
+        self._engine = engine
+        self._database = database
+        self._clock = clock
+        self._units = units
+        self._publish = publish
+
+    def build(self, message: BuildCache) -> None:
+        """Compute a new cache, activate it and tell its channel. Called on a unit's thread."""
+        token_ids = self._token_ids(message.cache_id)
+        if token_ids is None:
+            self._fail(message, Cancelled("The cached content ended before it was built."))
+            return
+
+        def on_end(ending: Ending, error: AppError | None) -> None:
+            self._units.start(
+                lambda: self._end_build(message, ending, error), lambda e: self._fail(message, e)
+            )
+
+        self._engine.build(Build(message.cache_id, token_ids, [on_end]))
+
+    def rebuild(self, cache_id: str, *, is_urgent: bool, on_error: Callable[[AppError], None]) -> None:
+        """Compute the KV of a usable cache again, unbilled. on_error is called before any follower learns of it."""
+        token_ids = self._token_ids(cache_id)
+        if token_ids is None:
+            on_error(
+                CacheNotFound(f"There is no cached content {cache_name(cache_id)}.", field="cached_content")
+            )
+            return
+
+        def on_end(ending: Ending, error: AppError | None) -> None:
+            if ending == Ending.BUILT:
+                log.info("rebuilt", extra={"cache_id": cache_id, "tokens": len(token_ids)})
+                self._units.start(lambda: self._drop_if_ended(cache_id), _log_failure)
+            elif error is not None:
+                log.warning("rebuild failed: %s", error, extra={"cache_id": cache_id})
+                on_error(error)
+
+        self._engine.build(Build(cache_id, token_ids, [on_end], is_rebuild=True, is_urgent=is_urgent))
+
+    def rebuild_all(self, fingerprint: str) -> int:
+        """Queue a rebuild of every usable cache of the served model, oldest first. Returns how many."""
+        with self._database.read() as session:
+            caches = list_caches_to_rebuild(session, fingerprint, self._clock.now())
+            ids = [cache.id for cache in caches]
+        for cache_id in ids:
+            self.rebuild(cache_id, is_urgent=False, on_error=lambda _: None)
+        return len(ids)
+
+    def _end_build(self, message: BuildCache, ending: Ending, error: AppError | None) -> None:
+        if ending != Ending.BUILT:
+            self._fail(
+                message, error or Cancelled("The cached content was not built: nobody waits for it any more.")
+            )
+            return
+        with self._database.write() as session:
+            is_active = lifecycle.activate(session, self._clock, message.cache_id, message.fencing_token)
+        if is_active:
+            self._publish(message.cache_id, BuiltEvent(0))
+        else:
+            self._engine.drop(message.cache_id)
+            error = DeadlineExceeded(
+                "The cached content expired, or was given up, before it was built. Give it a longer ttl."
+            )
+            self._publish(message.cache_id, FailedEvent(0, error))
+
+    def _fail(self, message: BuildCache, error: AppError) -> None:
+        """End the row unbilled, give its memory back, tell whoever waits."""
+        self._engine.drop(message.cache_id)
+
+        def end_row() -> None:
+            with self._database.write() as session:
+                lifecycle.fail(session, self._clock, message.cache_id, error.code)
+            self._publish(message.cache_id, FailedEvent(0, error))
+
+        self._units.start(end_row, lambda failure: self._publish(message.cache_id, FailedEvent(0, failure)))
+
+    def _drop_if_ended(self, cache_id: str) -> None:
+        """A cache may end while it is rebuilt, and its DropCache come before the segment is there to drop."""
+        if self._token_ids(cache_id) is None:
+            self._engine.drop(cache_id)
+
+    def _token_ids(self, cache_id: str) -> tuple[int, ...] | None:
+        with self._database.read() as session:
+            return find_token_ids(session, cache_id)
+
+
+def _log_failure(error: AppError) -> None:
+    log.error("after a rebuild: %s", error)

@@ -1,0 +1,92 @@
+"""The memory that holds KV: one arena of shared blocks and one pool of private tails per device and dtype.
+
+Arena layout: per layer, per K or V, per KV head, one slab [tokens, head size], so that any run of blocks is a strided
+view [kv heads, tokens, head size] and attention reads it in place.
+"""
+
+import math
+
+import numpy as np
+import torch
+
+from workers.engine.blocks import BLOCK_TOKENS, BlockPool, Run
+from workers.engine.config import EngineConfig, ModelShape
+
+KEYS, VALUES = 0, 1
+
+
+class Arena:
+    """KV blocks. Pages are touched when first written, so a large arena costs nothing until it is used (CPU)."""
+
+    def __init__(self, shape: ModelShape, config: EngineConfig) -> None:
+        self.block_bytes = shape.kv_bytes_per_token(config.dtype) * BLOCK_TOKENS
+        block_count = config.arena_bytes // self.block_bytes
+        self.pool = BlockPool(block_count)
+        self.slabs = torch.empty(
+            (shape.layers, 2, shape.kv_heads, block_count * BLOCK_TOKENS, shape.head_size),
+            dtype=config.dtype,
+            device=config.device,
+        )
+
+
+class Windows:
+    """Turns token ranges of a list of runs into ranges of the arena's token axis."""
+
+    def __init__(self, runs: tuple[Run, ...]) -> None:
+        self._runs = runs
+
+    def of(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Half-open arena ranges that hold tokens [start, stop) of the segment, in order."""
+        ranges: list[tuple[int, int]] = []
+        position = 0
+        for run in self._runs:
+            size = run.count * BLOCK_TOKENS
+            low, high = max(start, position), min(stop, position + size)
+            if low < high:
+                base = run.start * BLOCK_TOKENS - position
+                ranges.append((base + low, base + high))
+            position += size
+        return ranges
+
+
+class TailPool:
+    """Seats for private tails: what a request has of its own, preallocated, one row of `capacity` tokens a seat.
+
+    The lowest free seat is given out first, so that the seats in use stay together and one strided view covers them.
+    """
+
+    def __init__(self, shape: ModelShape, config: EngineConfig) -> None:
+        self.capacity = config.tail_tokens
+        # Zeros, not empty: attention reads masked positions too, and an uninitialised NaN would survive the mask.
+        self.slabs = _lazy_zeros(
+            (
+                shape.layers,
+                2,
+                config.max_running_requests,
+                shape.kv_heads,
+                config.tail_tokens,
+                shape.head_size,
+            ),
+            config,
+        )
+        self._free = list(range(config.max_running_requests))
+
+    @property
+    def free_count(self) -> int:
+        return len(self._free)
+
+    def take(self) -> int:
+        """The lowest free seat. Raises IndexError where there is none: ask free_count first."""
+        return self._free.pop(0)
+
+    def give_back(self, seat: int) -> None:
+        self._free.append(seat)
+        self._free.sort()
+
+
+def _lazy_zeros(size: tuple[int, ...], config: EngineConfig) -> torch.Tensor:
+    """Zeros whose pages are touched when first written; torch.zeros would touch them all at once on a CPU."""
+    if config.device.type != "cpu":
+        return torch.zeros(size, dtype=config.dtype, device=config.device)
+    buffer = np.zeros(math.prod(size) * config.dtype.itemsize, dtype=np.uint8)
+    return torch.from_numpy(buffer).view(config.dtype).view(size)

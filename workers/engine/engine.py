@@ -1,0 +1,170 @@
+"""The engine: one thread that owns the device and turns token ids into token ids.
+
+Each turn of its loop: take control messages, admit, run one packed step (all decode rows and a bounded chunk of prefill),
+sample, tell the listeners. Other threads only leave messages. It knows nothing of text, HTTP or the database.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+from core.errors import AppError, Internal, Unavailable
+from workers.engine.arena import Arena, TailPool
+from workers.engine.attention import choose_backend
+from workers.engine.config import EngineConfig
+from workers.engine.model import Model
+from workers.engine.sampling import sample
+from workers.engine.scheduler import Scheduler
+from workers.engine.segment import Segments
+from workers.engine.sequence import Build, Ending, Sequence
+from workers.engine.step import Row, Step
+
+log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since start. prefill_tokens: prompt and cache tokens whose forward ran; a hit adds its suffix only."""
+
+    steps: int = 0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+
+
+class Engine:
+    """submit, build, cancel and drop may be called from any thread and return at once."""
+
+    def __init__(self, model: Model, config: EngineConfig) -> None:
+        self.config = config
+        self.model = model
+        self.counters = Counters()
+        self._arena = Arena(model.shape, config)
+        self._tails = TailPool(model.shape, config)
+        self._segments = Segments(self._arena)
+        self._scheduler = Scheduler(self._segments, self._tails, config)
+        self._attend = choose_backend(config.device)
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._stopping = False
+        self._open_count = 0
+        self._count_lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    @property
+    def arena_tokens(self) -> int:
+        return self._scheduler.arena_tokens
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End everything under way as CANCELLED and stop the thread. Returns when it has stopped."""
+        self._inbox.put(self._begin_stop)
+        self._thread.join()
+
+    def submit(self, sequence: Sequence) -> None:
+        """Take a request. Raises Unavailable where too many wait already."""
+        limit = self.config.max_running_requests + self.config.max_waiting_requests
+        with self._count_lock:
+            if self._open_count >= limit:
+                raise Unavailable(
+                    f"{limit} requests are running or waiting already. Try again in a moment.",
+                    retry_after_seconds=1,
+                )
+            self._open_count += 1
+        self._inbox.put(lambda: self._scheduler.add_sequence(sequence, self._end))
+
+    def build(self, build: Build) -> None:
+        """Compute a cache's KV. One that is there already ends at once, one under way ends with the first."""
+        self._inbox.put(lambda: self._scheduler.add_build(build))
+
+    def cancel(self, identifier: str) -> None:
+        """Stop the request of this id, or the build of this cache id, before the next step. Unknown ids are ignored."""
+        self._inbox.put(lambda: self._scheduler.cancel(identifier, self._end))
+
+    def drop(self, cache_id: str) -> None:
+        """The cache has ended: give its blocks back once its last reader has finished."""
+        self._inbox.put(lambda: self._scheduler.drop(cache_id))
+
+    def call(self, function: Callable[[Segments], Result]) -> "Future[Result]":
+        """Run a function on the engine thread between two steps: for checks of what only that thread may read."""
+        future: Future[Result] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(function(self._segments))
+            except Exception as error:  # noqa: BLE001 - it is raised again where the future is read
+                future.set_exception(error)
+
+        self._inbox.put(run)
+        return future
+
+    def _run(self) -> None:
+        work: list[tuple[Build | Sequence, Row]] = []
+        while not self._stopping:
+            # Without rows nothing can change but by a message: room is only given back by steps and messages.
+            self._take_messages(wait=not work)
+            self._scheduler.admit()
+            work = self._scheduler.next_rows()
+            if not work:
+                continue
+            try:
+                self._step(work)
+            except Exception as error:
+                # The edge of the engine: whatever broke ends the requests of this step and nothing else.
+                log.exception("a step failed")
+                self._scheduler.fail(
+                    [item for item, _ in work], Internal(f"The engine failed: {error}"), self._end
+                )
+        self._scheduler.stop(self._end)
+
+    def _begin_stop(self) -> None:
+        self._stopping = True
+
+    def _take_messages(self, *, wait: bool) -> None:
+        try:
+            if wait:
+                self._inbox.get()()
+            while not self._stopping:
+                self._inbox.get_nowait()()
+        except queue.Empty:
+            return
+
+    def _step(self, work: list[tuple[Build | Sequence, Row]]) -> None:
+        step = Step(tuple(row for _, row in work), self._arena, self._tails, self._attend, self.config.device)
+        logits = iter(self.model.forward(step))
+        self.counters.steps += 1
+        for item, row in work:
+            if isinstance(item, Sequence) and item.is_decoding:
+                self.counters.decode_tokens += 1
+            else:
+                self.counters.prefill_tokens += len(row.token_ids)
+            self._scheduler.advance(item, row)
+            if isinstance(item, Sequence) and row.wants_logits:
+                self._draw(item, next(logits))
+
+    def _draw(self, sequence: Sequence, logits: torch.Tensor) -> None:
+        position = sequence.prefix_length + len(sequence.token_ids)
+        token = sample(logits, sequence.sampling, position)
+        if token in sequence.stop_token_ids:
+            self._end(sequence, Ending.STOP)
+            return
+        sequence.token_ids.append(token)
+        sequence.output_count += 1
+        if sequence.on_token(token):
+            self._end(sequence, Ending.STOP)
+        elif sequence.output_count == sequence.max_output_tokens:
+            self._end(sequence, Ending.MAX_TOKENS)
+
+    def _end(self, sequence: Sequence, ending: Ending, error: AppError | None = None) -> None:
+        """The one way out of a request, whatever the reason."""
+        self._scheduler.release(sequence)
+        with self._count_lock:
+            self._open_count -= 1
+        sequence.on_end(ending, error)

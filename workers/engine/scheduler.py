@@ -1,0 +1,245 @@
+"""Who is in the engine, and what runs next. Called on the engine thread only; no tensors but the spill of a full tail."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from core.errors import AppError, ArenaFull
+from workers.engine.arena import TailPool
+from workers.engine.blocks import BLOCK_TOKENS, blocks_for
+from workers.engine.config import EngineConfig
+from workers.engine.segment import Segment, Segments
+from workers.engine.sequence import Build, Ending, Sequence
+from workers.engine.step import Row
+
+
+class EndSequence(Protocol):
+    def __call__(self, sequence: Sequence, ending: Ending, error: AppError | None = None) -> None: ...
+
+
+class Scheduler:
+    """Ready segments by cache id, builds, waiting and running sequences."""
+
+    def __init__(self, segments: Segments, tails: TailPool, config: EngineConfig) -> None:
+        self._segments = segments
+        self._tails = tails
+        self._config = config
+        self._ready: dict[str, Segment] = {}
+        self._builds: dict[str, Build] = {}
+        self._waiting: list[Sequence] = []
+        self._running: list[Sequence] = []
+        self._builds_first = False
+
+    @property
+    def arena_tokens(self) -> int:
+        return self._segments.arena.pool.block_count * BLOCK_TOKENS
+
+    def add_build(self, build: Build) -> None:
+        known = self._builds.get(build.cache_id)
+        if build.cache_id in self._ready:
+            build.end(Ending.BUILT)
+        elif known is not None:
+            known.is_urgent = known.is_urgent or build.is_urgent
+            known.listeners.extend(build.listeners)
+        else:
+            error = self._refuse_build(build)
+            if error is None:
+                self._builds[build.cache_id] = build
+            else:
+                build.end(Ending.FAILED, error)
+
+    def add_sequence(self, sequence: Sequence, end: EndSequence) -> None:
+        """Bind the request to its cache's segment, or to the build under way, then queue it."""
+        if sequence.cache_id is not None and sequence.cache_id in self._ready:
+            sequence.prefix = self._ready[sequence.cache_id]
+            self._segments.acquire(sequence.prefix)
+        elif sequence.cache_id is not None and sequence.cache_id in self._builds:
+            build = self._builds[sequence.cache_id]
+            build.is_urgent = True
+            build.followers.append(sequence)
+            sequence.is_waiting_for_build = True
+        elif sequence.cache_id is not None:
+            end(sequence, Ending.PREFIX_MISSING)
+            return
+        error = self._refuse_sequence(sequence)
+        if error is not None:
+            end(sequence, Ending.FAILED, error)
+            return
+        self._waiting.append(sequence)
+
+    def admit(self) -> None:
+        """Give room to what waits, in order. A request whose build is under way lets others pass."""
+        for build in self._builds.values():
+            if build.segment is None:
+                build.segment = self._segments.allocate(len(build.token_ids), is_pinned=True)
+        for sequence in [s for s in self._waiting if not s.is_waiting_for_build]:
+            if not self._tails.free_count:
+                break
+            tokens = sequence.private_tokens(self._tails.capacity)
+            private = self._segments.allocate(tokens, is_pinned=False) if tokens else None
+            if tokens and private is None:
+                break
+            if private is not None:
+                self._segments.acquire(private)
+            sequence.private = private
+            sequence.seat = self._tails.take()
+            self._waiting.remove(sequence)
+            self._running.append(sequence)
+
+    def next_rows(self) -> list[tuple[Build | Sequence, Row]]:
+        """All decode rows, then prefill rows of at most one chunk together; builds and prompts go first in turn."""
+        decoding = [s for s in self._running if s.is_decoding]
+        work: list[tuple[Build | Sequence, Row]] = []
+        for sequence in decoding:
+            if sequence.tail_length == self._tails.capacity:
+                self._spill(sequence)
+            work.append((sequence, sequence.row(1, self._tails.capacity)))
+        prompts: list[Build | Sequence] = [s for s in self._running if not s.is_decoding]
+        placed = sorted(
+            (b for b in self._builds.values() if b.segment is not None), key=lambda b: not b.is_urgent
+        )
+        builds: list[Build | Sequence] = [*placed[:1]]
+        self._builds_first = not self._builds_first
+        budget = self._config.prefill_chunk_tokens
+        for item in [*builds, *prompts] if self._builds_first else [*prompts, *builds]:
+            if budget == 0:
+                break
+            row = item.row(budget) if isinstance(item, Build) else item.row(budget, self._tails.capacity)
+            budget -= len(row.token_ids)
+            work.append((item, row))
+        return sorted(work, key=lambda pair: not pair[1].is_decode)
+
+    def advance(self, item: Build | Sequence, row: Row) -> None:
+        """The row's KV is written: count it, and publish a build that is complete."""
+        count = len(row.token_ids)
+        if row.target is not None:
+            row.target.length += count
+        if isinstance(item, Sequence):
+            item.computed += count
+            item.tail_length += 0 if row.target is not None else count
+        elif item.is_complete:
+            self._finish_build(item)
+
+    def cancel(self, identifier: str, end: EndSequence) -> None:
+        build = self._builds.get(identifier)
+        if build is not None:
+            self._abandon(build, Ending.CANCELLED, None, end)
+        for sequence in self._sequences():
+            if sequence.request_id == identifier:
+                end(sequence, Ending.CANCELLED)
+
+    def drop(self, cache_id: str) -> None:
+        segment = self._ready.pop(cache_id, None)
+        if segment is not None:
+            self._segments.unpin(segment)
+        build = self._builds.get(cache_id)
+        if build is not None and build.followers:
+            build.is_dropped = True
+        elif build is not None:
+            self._abandon(build, Ending.CANCELLED, None, end=None)
+
+    def fail(self, items: Iterable[Build | Sequence], error: AppError, end: EndSequence) -> None:
+        """End what a broken step was computing, unless it has ended already."""
+        alive = set(self._sequences())
+        for item in items:
+            if isinstance(item, Sequence) and item in alive:
+                end(item, Ending.FAILED, error)
+            elif isinstance(item, Build) and self._builds.get(item.cache_id) is item:
+                self._abandon(item, Ending.FAILED, error, end)
+
+    def stop(self, end: EndSequence) -> None:
+        for build in list(self._builds.values()):
+            self._abandon(build, Ending.CANCELLED, None, end)
+        for sequence in self._sequences():
+            end(sequence, Ending.CANCELLED)
+
+    def release(self, sequence: Sequence) -> None:
+        """Give back all that a request holds: its place, seat, private segment and hold on the prefix."""
+        if sequence in self._waiting:
+            self._waiting.remove(sequence)
+        if sequence in self._running:
+            self._running.remove(sequence)
+        if sequence.seat is not None:
+            self._tails.give_back(sequence.seat)
+            sequence.seat = None
+        for segment in (sequence.private, sequence.prefix):
+            if segment is not None:
+                self._segments.release(segment)
+        sequence.private = sequence.prefix = None
+        for build in self._builds.values():
+            if sequence in build.followers:
+                build.followers.remove(sequence)
+
+    def _sequences(self) -> list[Sequence]:
+        return [*self._running, *self._waiting]
+
+    def _finish_build(self, build: Build) -> None:
+        segment = build.placed
+        segment.is_ready = True
+        del self._builds[build.cache_id]
+        for sequence in build.followers:
+            sequence.prefix = segment
+            sequence.is_waiting_for_build = False
+            self._segments.acquire(segment)
+        if build.is_dropped:
+            self._segments.unpin(segment)
+        else:
+            self._ready[build.cache_id] = segment
+        build.end(Ending.BUILT)
+
+    def _abandon(self, build: Build, ending: Ending, error: AppError | None, end: EndSequence | None) -> None:
+        del self._builds[build.cache_id]
+        if build.segment is not None:
+            self._segments.unpin(build.segment)
+        if end is not None:
+            for sequence in list(build.followers):
+                end(sequence, ending, error)
+        build.end(ending, error)
+
+    def _spill(self, sequence: Sequence) -> None:
+        """Move a full tail to the private segment, which has had room for it since admission."""
+        private, seat = sequence.private, sequence.seat
+        if private is None or seat is None:
+            raise RuntimeError("a tail is full and has nowhere to go")
+        position = 0
+        for start, stop in private.windows.of(private.length, private.length + self._tails.capacity):
+            size = stop - start
+            tail = self._tails.slabs[:, :, seat, :, position : position + size]
+            self._segments.arena.slabs[:, :, :, start:stop] = tail
+            position += size
+        private.length += position
+        sequence.tail_length = 0
+
+    def _refuse_build(self, build: Build) -> AppError | None:
+        """A new pin must fit the share of the arena that pins may take; a rebuild must fit the arena."""
+        pool = self._segments.arena.pool
+        share = 1.0 if build.is_rebuild else self._config.pinned_share
+        limit = int(pool.block_count * share)
+        unplaced = sum(blocks_for(len(b.token_ids)) for b in self._builds.values() if b.segment is None)
+        pinned = self._segments.pinned_block_count + unplaced
+        return (
+            _arena_full("cache", len(build.token_ids), pinned, limit)
+            if _exceeds(build, pinned, limit)
+            else None
+        )
+
+    def _refuse_sequence(self, sequence: Sequence) -> AppError | None:
+        """What can never fit beside the pins is refused; what does not fit now waits."""
+        tokens = sequence.private_tokens(self._tails.capacity)
+        limit = self._segments.arena.pool.block_count
+        pinned = self._segments.pinned_block_count
+        if pinned + blocks_for(tokens) > limit:
+            return _arena_full("request", tokens, pinned, limit)
+        return None
+
+
+def _exceeds(build: Build, pinned: int, limit: int) -> bool:
+    return pinned + blocks_for(len(build.token_ids)) > limit
+
+
+def _arena_full(what: str, tokens: int, pinned_blocks: int, limit_blocks: int) -> ArenaFull:
+    used, limit = pinned_blocks * BLOCK_TOKENS, limit_blocks * BLOCK_TOKENS
+    return ArenaFull(
+        f"No room for the KV of this {what}: it needs {tokens} tokens, {used} of {limit} are pinned by caches. "
+        "Delete caches, wait for some to expire, or raise HEADSTART_ARENA_BYTES.",
+        metadata={"requested_tokens": str(tokens), "pinned_tokens": str(used), "limit_tokens": str(limit)},
+    )

@@ -1,0 +1,124 @@
+"""From settings to a running engine: device, number format, memory, weights, warm-up."""
+
+import threading
+from pathlib import Path
+
+import torch
+
+from core.errors import AppError, SettingsInvalid
+from core.sampling import Sampling
+from core.settings import Settings
+from workers.engine.blocks import BLOCK_TOKENS
+from workers.engine.config import EngineConfig
+from workers.engine.engine import Engine
+from workers.engine.memory import usable_memory_bytes
+from workers.engine.model import Model
+from workers.engine.sequence import Build, Ending, Sequence
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def start_engine(folder: Path, settings: Settings) -> Engine:
+    """Load the model and start its engine; returns once it has answered a first request.
+
+    Raises SettingsInvalid for a device that is not there or an arena too small for one full context.
+    """
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    device = _device(settings.device)
+    dtype = _dtype(settings.dtype, device)
+    model = Model.load(folder, device=device, dtype=dtype)
+    config = EngineConfig(
+        device=device,
+        dtype=dtype,
+        arena_bytes=settings.arena_bytes or _default_arena_bytes(device),
+        prefill_chunk_tokens=settings.prefill_chunk_tokens,
+        max_running_requests=settings.max_running_requests,
+        max_waiting_requests=settings.max_waiting_requests,
+        tail_tokens=settings.tail_tokens,
+    )
+    _check_arena(model, config)
+    engine = Engine(model, config)
+    engine.start()
+    _warm_up(engine)
+    return engine
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise SettingsInvalid(
+            f"HEADSTART_DEVICE={name}: torch cannot use it ({error}).", field="device"
+        ) from error
+    return device
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    if name != "auto":
+        return _DTYPES[name]
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    return torch.bfloat16 if _cpu_computes_bfloat16() else torch.float32
+
+
+def _cpu_computes_bfloat16() -> bool:
+    """Whether the processor has bf16 arithmetic; without it bf16 is emulated, and slower than float32."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="ignore")
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def _default_arena_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free * 0.9)
+    return usable_memory_bytes() // 2
+
+
+def _check_arena(model: Model, config: EngineConfig) -> None:
+    """One request of full length must fit beside the pins; so a full context must fit the share left to it."""
+    block_bytes = model.shape.kv_bytes_per_token(config.dtype) * BLOCK_TOKENS
+    needed = int(model.shape.context_tokens / BLOCK_TOKENS / (1 - config.pinned_share) + 1) * block_bytes
+    if config.arena_bytes < needed:
+        raise SettingsInvalid(
+            f"HEADSTART_ARENA_BYTES={config.arena_bytes} is too small: a context of {model.shape.context_tokens} tokens "
+            f"must fit the half that pins leave free, which takes {needed} bytes.",
+            field="arena_bytes",
+        )
+
+
+def _warm_up(engine: Engine) -> None:
+    """Build a small cache and answer from it: first calls are slow, and a broken seam shows here, not to a user."""
+    outcome: list[tuple[Ending, AppError | None]] = []
+    done = threading.Event()
+
+    def on_end(ending: Ending, error: AppError | None) -> None:
+        outcome.append((ending, error))
+        if ending != Ending.BUILT:
+            done.set()
+
+    engine.build(Build("warm-up", tuple(range(BLOCK_TOKENS + 1)), [on_end]))
+    engine.submit(
+        Sequence(
+            request_id="warm-up request",
+            token_ids=[1, 2, 3],
+            cache_id="warm-up",
+            sampling=Sampling(temperature=1.0, top_p=0.95, top_k=64, seed=0),
+            max_output_tokens=3,
+            stop_token_ids=frozenset(),
+            on_token=lambda _: False,
+            on_end=on_end,
+        )
+    )
+    done.wait()
+    engine.drop("warm-up")
+    ending, error = outcome[-1]
+    if ending != Ending.MAX_TOKENS:
+        engine.stop()
+        raise error or RuntimeError(f"the engine's first request ended as {ending}")

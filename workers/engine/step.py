@@ -1,0 +1,256 @@
+"""One forward pass over rows of different requests, packed into one line of tokens.
+
+    decode rows (1 token each)   | prefill rows (n tokens each)
+    [0 ........ decode_count)    | [first row) [second row) ...
+
+Linear layers see the packed line [1, tokens]; attention finds out here who reads what. Built once a step, used by
+every layer.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+
+from workers.engine.arena import KEYS, VALUES, Arena, TailPool
+from workers.engine.attention import PartialAttention, merge
+from workers.engine.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one request (or build) adds in this step.
+
+    token_ids stand at positions [position, position + len). reads: segments it sees in full, oldest first. Its new KV goes
+    to its seat's tail at tail_length, or, where `target` is given, to the end of that segment; what the tail or target holds
+    already is visible too.
+    """
+
+    token_ids: tuple[int, ...]
+    position: int
+    reads: tuple[Segment, ...]
+    seat: int | None = None
+    tail_length: int = 0
+    target: Segment | None = None
+    wants_logits: bool = True
+
+    @property
+    def is_decode(self) -> bool:
+        """One token that goes to a tail: computed together with all others of its kind."""
+        return self.target is None and len(self.token_ids) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedPart:
+    """A range of the arena and the packed tokens that read it (None: all of them)."""
+
+    start: int
+    stop: int
+    tokens: torch.Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class _PrefillPart:
+    """A prefill row: its packed tokens [start, stop), what its tail holds, and where its KV is written."""
+
+    start: int
+    stop: int
+    seat: int | None
+    tail_length: int
+    writes: tuple[tuple[int, int], ...]
+
+
+@dataclass(slots=True)
+class Step:
+    """The packed rows and the memory they read and write. Decode rows must come first."""
+
+    rows: tuple[Row, ...]
+    arena: Arena
+    tails: TailPool
+    attend: PartialAttention
+    device: torch.device
+    token_ids: torch.Tensor = field(init=False)
+    position_ids: torch.Tensor = field(init=False)
+    logit_tokens: torch.Tensor = field(init=False)
+    _decode_seats: torch.Tensor = field(init=False)
+    _decode_lengths: torch.Tensor = field(init=False)
+    _decode_mask: torch.Tensor = field(init=False)
+    _seat_count: int = field(init=False)
+    _tail_tokens: int = field(init=False)
+    _prefill: list[_PrefillPart] = field(init=False)
+    _shared: list[_SharedPart] = field(init=False)
+
+    def __post_init__(self) -> None:
+        ids = [token for row in self.rows for token in row.token_ids]
+        positions = [row.position + i for row in self.rows for i in range(len(row.token_ids))]
+        self.token_ids = torch.tensor([ids], device=self.device)
+        self.position_ids = torch.tensor([positions], device=self.device)
+        starts = [0]
+        for row in self.rows:
+            starts.append(starts[-1] + len(row.token_ids))
+        last = [starts[i + 1] - 1 for i, row in enumerate(self.rows) if row.wants_logits]
+        self.logit_tokens = torch.tensor(last, dtype=torch.long, device=self.device)
+        self._plan_decode()
+        self._plan_prefill(starts)
+        self._plan_shared(starts)
+
+    @property
+    def decode_count(self) -> int:
+        return len(self._decode_seats)
+
+    def attention(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
+    ) -> torch.Tensor:
+        """Write this step's KV, then attend: shared parts first, then each row's own.
+
+        query [1, heads, tokens, size]; key and value [1, kv heads, tokens, size], rotated. Returns [1, tokens, heads, size].
+        """
+        kv_heads, tokens, size = key.shape[1], query.shape[2], query.shape[3]
+        grouped = query[0].view(kv_heads, -1, tokens, size)
+        out = torch.zeros(grouped.shape, dtype=torch.float32, device=query.device)
+        lse = torch.full(grouped.shape[:3], -math.inf, dtype=torch.float32, device=query.device)
+        self._write(layer, key[0], value[0])
+        for part in self._shared:
+            out, lse = self._attend_shared(part, layer, grouped, out, lse, scale)
+        if self.decode_count:
+            self._attend_tails(layer, grouped, out, lse, scale)
+        for row in self._prefill:
+            self._attend_prefill(row, layer, query, key, value, out, lse, scale)
+        return out.permute(2, 0, 1, 3).reshape(1, tokens, -1, size).to(query.dtype)
+
+    def _plan_decode(self) -> None:
+        decode = [row for row in self.rows if row.is_decode]
+        if not all(row.is_decode for row in self.rows[: len(decode)]):
+            raise ValueError("decode rows must come first")
+        seats = [row.seat for row in decode if row.seat is not None]
+        lengths = [row.tail_length for row in decode]
+        self._seat_count = max(seats, default=-1) + 1
+        self._tail_tokens = max(lengths, default=-1) + 1
+        self._decode_seats = torch.tensor(seats, dtype=torch.long, device=self.device)
+        self._decode_lengths = torch.tensor(lengths, dtype=torch.long, device=self.device)
+        visible = torch.zeros(self._seat_count, dtype=torch.long, device=self.device)
+        visible[self._decode_seats] = self._decode_lengths
+        hidden = torch.arange(self._tail_tokens, device=self.device) > visible.unsqueeze(1)
+        dtype = self.arena.slabs.dtype
+        mask = torch.zeros(hidden.shape, dtype=dtype, device=self.device).masked_fill(hidden, -math.inf)
+        self._decode_mask = mask[:, None, None, :]
+
+    def _plan_prefill(self, starts: list[int]) -> None:
+        self._prefill = []
+        for i, row in enumerate(self.rows):
+            if i < self.decode_count:
+                continue
+            count = len(row.token_ids)
+            target = row.target
+            writes = target.windows.of(target.length, target.length + count) if target is not None else []
+            self._prefill.append(
+                _PrefillPart(starts[i], starts[i + 1], row.seat, row.tail_length, tuple(writes))
+            )
+
+    def _plan_shared(self, starts: list[int]) -> None:
+        readers: dict[tuple[int, int], list[int]] = {}
+        for i, row in enumerate(self.rows):
+            own = (row.target,) if row.target is not None else ()
+            for segment in (*row.reads, *own):
+                for window in segment.filled():
+                    readers.setdefault(window, []).extend(range(starts[i], starts[i + 1]))
+        everyone = starts[-1]
+        self._shared = [
+            _SharedPart(
+                start,
+                stop,
+                None
+                if len(tokens) == everyone
+                else torch.tensor(tokens, dtype=torch.long, device=self.device),
+            )
+            for (start, stop), tokens in readers.items()
+        ]
+
+    def _write(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        count = self.decode_count
+        for kind, fresh in ((KEYS, key), (VALUES, value)):
+            if count:
+                tails = self.tails.slabs[layer, kind]
+                tails[self._decode_seats, :, self._decode_lengths] = fresh[:, :count].transpose(0, 1)
+            for row in self._prefill:
+                if row.seat is not None and not row.writes:
+                    end = row.tail_length + row.stop - row.start
+                    self.tails.slabs[layer, kind, row.seat, :, row.tail_length : end] = fresh[
+                        :, row.start : row.stop
+                    ]
+                position = row.start
+                for start, stop in row.writes:
+                    size = stop - start
+                    self.arena.slabs[layer, kind, :, start:stop] = fresh[:, position : position + size]
+                    position += size
+
+    def _attend_shared(
+        self,
+        part: _SharedPart,
+        layer: int,
+        grouped: torch.Tensor,
+        out: torch.Tensor,
+        lse: torch.Tensor,
+        scale: float,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """All rows that read a range in one call: head groups and rows are folded into the query length."""
+        key = self.arena.slabs[layer, KEYS, :, part.start : part.stop].unsqueeze(0)
+        value = self.arena.slabs[layer, VALUES, :, part.start : part.stop].unsqueeze(0)
+        readers = grouped if part.tokens is None else grouped[:, :, part.tokens]
+        kv_heads, groups, count, size = readers.shape
+        part_out, part_lse = self.attend(
+            readers.reshape(1, kv_heads, groups * count, size), key, value, scale=scale
+        )
+        part_out = part_out.reshape(kv_heads, groups, count, size).float()
+        part_lse = part_lse.reshape(kv_heads, groups, count)
+        if part.tokens is None:
+            return merge(out, lse, part_out, part_lse)
+        merged_out, merged_lse = merge(out[:, :, part.tokens], lse[:, :, part.tokens], part_out, part_lse)
+        out[:, :, part.tokens], lse[:, :, part.tokens] = merged_out, merged_lse
+        return out, lse
+
+    def _attend_tails(
+        self, layer: int, grouped: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, scale: float
+    ) -> None:
+        """Every decode row over its own tail, in one masked call over the seats in use.
+
+        A seat between them that is not decoding sees its token 0 only; its result is dropped.
+        """
+        count, seats = self.decode_count, self._decode_seats
+        kv_heads, groups, _, size = grouped.shape
+        queries = grouped.new_zeros((self._seat_count, kv_heads, groups, size))
+        queries[seats] = grouped[:, :, :count].permute(2, 0, 1, 3)
+        tails = self.tails.slabs[layer, :, : self._seat_count, :, : self._tail_tokens]
+        mask = self._decode_mask.expand(-1, kv_heads, groups, -1)
+        part_out, part_lse = self.attend(queries, tails[KEYS], tails[VALUES], scale=scale, mask=mask)
+        part_out = part_out[seats].permute(1, 2, 0, 3).float()
+        part_lse = part_lse[seats].permute(1, 2, 0)
+        out[:, :, :count], lse[:, :, :count] = merge(out[:, :, :count], lse[:, :, :count], part_out, part_lse)
+
+    def _attend_prefill(
+        self,
+        row: _PrefillPart,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        out: torch.Tensor,
+        lse: torch.Tensor,
+        scale: float,
+    ) -> None:
+        """A prefill row over what its tail holds already, then causally over its own new tokens."""
+        span = slice(row.start, row.stop)
+        mine = query[:, :, span]
+        parts = [self.attend(mine, key[:, :, span], value[:, :, span], scale=scale, is_causal=True)]
+        if row.seat is not None and row.tail_length:
+            tail = self.tails.slabs[layer, :, row.seat, :, : row.tail_length]
+            parts.append(self.attend(mine, tail[KEYS].unsqueeze(0), tail[VALUES].unsqueeze(0), scale=scale))
+        for part_out, part_lse in parts:
+            shape = out[:, :, span].shape
+            merged_out, merged_lse = merge(
+                out[:, :, span],
+                lse[:, :, span],
+                part_out[0].reshape(shape).float(),
+                part_lse[0].reshape(shape[:3]),
+            )
+            out[:, :, span], lse[:, :, span] = merged_out, merged_lse
