@@ -46,7 +46,7 @@ class Progress:
 
 def run_pip(venv: Path, arguments: list[str], log: Path, label: str, count: int) -> int:
     """pip's exit code. The log is written anew each time: it holds the step that failed."""
-    command = [venv / "bin" / "python", "-m", "pip", *arguments, "--progress-bar", "off"]
+    command: list[str | Path] = [venv / "bin" / "python", "-m", "pip", *arguments, "--progress-bar", "off"]
     started = time.monotonic()
     progress = Progress(next(venv.glob("lib/python*/site-packages"), None), count)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:

@@ -81,8 +81,16 @@ def announce_download(venv: Path, root: Path, torch_index: str | None) -> None:
 
 def torch_download(venv: Path, root: Path, torch_index: str | None) -> tuple[int, str]:
     """How many MB pip would fetch for PyTorch, and which build that is: pip itself is asked, nothing is fetched."""
-    ask = [venv / "bin" / "pip", "install", "--dry-run", "--no-deps", "--quiet", "--report", "-", "torch"]
-    ask += ["-c", str(root / "constraints.txt"), *index_arguments(root, torch_index)]
+    ask: list[str | Path] = [
+        venv / "bin" / "pip",
+        "install",
+        "--dry-run",
+        "--no-deps",
+        "--report",
+        "-",
+        "torch",
+    ]
+    ask += ["--quiet", "-c", str(root / "constraints.txt"), *index_arguments(root, torch_index)]
     report = subprocess.run(ask, check=False, capture_output=True, text=True)
     if report.returncode != 0:
         message = f"pip finds no PyTorch for this Python:\n{report.stderr.strip()}"
