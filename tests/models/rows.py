@@ -1,16 +1,19 @@
-"""A migrated database in a file, and somebody who may own caches in it."""
+"""A migrated database in a file, somebody who may own caches in it, and rows that every check accepts."""
 
 import secrets
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from core.ids import new_key_id
+from core.ids import new_cache_id, new_key_id, new_request_id
 from models.api_key import ApiKey, Scope, insert_api_key
+from models.cache import Cache, CacheState
 from models.project import create_project
 from models.schema import upgrade
 from models.session import Database, sqlite_url
+from models.usage import Usage, UsageKind, UsageState
 from tests.fakes.clock import START
 
 
@@ -43,3 +46,50 @@ def add_key(session: Session, project_id: str | None) -> ApiKey:
     )
     insert_api_key(session, key)
     return key
+
+
+def make_cache(customer: Customer, **changes: object) -> Cache:
+    """A pending cache that every check accepts, save for the changes."""
+    columns: dict[str, object] = {
+        "id": new_cache_id(),
+        "project_id": customer.project_id,
+        "key_id": customer.key_id,
+        "model": "tiny",
+        "fingerprint": "aa:bb",
+        "state": CacheState.PENDING,
+        "token_count": 3,
+        "prefix_text": "<user>Words",
+        "messages": [{"role": "user", "text": "Words"}],
+        "token_ids": (1, 2, 3),
+        "incarnation": "inc_1",
+        "fencing_token": 1,
+        "created_at": START,
+        "updated_at": START,
+        "expire_at": after(3600),
+    }
+    return Cache(**(columns | changes))
+
+
+def make_usage(customer: Customer, **changes: object) -> Usage:
+    """A reserved generation that every check accepts, save for the changes."""
+    columns: dict[str, object] = {
+        "id": new_request_id(),
+        "kind": UsageKind.GENERATE,
+        "project_id": customer.project_id,
+        "key_id": customer.key_id,
+        "model": "tiny",
+        "state": UsageState.RESERVED,
+        "attempt": 1,
+        "incarnation": "inc_1",
+        "prompt_tokens": 10,
+        "input_tokens": 7,
+        "cache_read_tokens": 3,
+        "cache_write_tokens": 0,
+        "output_tokens": 0,
+        "created_at": START,
+    }
+    return Usage(**(columns | changes))
+
+
+def after(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)

@@ -1,0 +1,158 @@
+from datetime import datetime
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from models.cache import insert_cache
+from models.session import Database
+from models.usage import UsageKind, UsageState, finalise, find_usage, insert, list_final, void, void_of_dead
+from tests.fakes.clock import START
+from tests.models.rows import Customer, add_customer, after, make_cache, make_usage
+
+CREATE = {
+    "kind": UsageKind.CREATE,
+    "prompt_tokens": 0,
+    "input_tokens": 0,
+    "cache_read_tokens": 0,
+    "cache_write_tokens": 3,
+    "state": UsageState.FINAL,
+    "occurred_at": START,
+}
+
+
+@pytest.fixture
+def customer(database: Database) -> Customer:
+    with database.write() as session:
+        customer = add_customer(session, "one")
+        insert_cache(session, make_cache(customer, id="c1"))
+        return customer
+
+
+class TestChecks:
+    @pytest.mark.parametrize("columns", [{}, {"cache_id": "c1"}, CREATE | {"cache_id": "c1"}])
+    def test_rows_as_they_should_be_are_accepted(
+        self, database: Database, customer: Customer, columns: dict[str, object]
+    ) -> None:
+        with database.write() as session:
+            insert(session, make_usage(customer, **columns))
+
+    @pytest.mark.parametrize(
+        ("columns", "check"),
+        [
+            ({"input_tokens": 8}, "prompt_parts"),
+            ({"cache_read_tokens": 4}, "prompt_parts"),
+            ({"input_tokens": 11, "cache_read_tokens": -1}, "tokens_not_negative"),
+            ({"attempt": 0}, "attempt_positive"),
+            ({"cache_write_tokens": 1}, "kind_meters"),
+            (CREATE, "kind_meters"),
+            (CREATE | {"cache_id": "c1", "cache_write_tokens": 0}, "kind_meters"),
+            (CREATE | {"cache_id": "c1", "prompt_tokens": 3, "input_tokens": 3}, "kind_meters"),
+            ({"output_tokens": 1}, "state_instants"),
+            ({"occurred_at": START}, "state_instants"),
+            ({"end_reason": "STOP"}, "state_instants"),
+            ({"state": UsageState.FINAL}, "state_instants"),
+            ({"state": UsageState.VOID}, "state_instants"),
+            ({"state": UsageState.FINAL, "occurred_at": after(-1)}, "state_instants"),
+        ],
+    )
+    def test_a_row_that_cannot_be_true_is_refused(
+        self, database: Database, customer: Customer, columns: dict[str, object], check: str
+    ) -> None:
+        with pytest.raises(IntegrityError, match=f"ck_usage_{check}"), database.write() as session:
+            insert(session, make_usage(customer, **columns))
+
+    def test_nobody_uses_another_projects_cache(self, database: Database, customer: Customer) -> None:
+        with database.write() as session:
+            other = add_customer(session, "two")
+        with pytest.raises(IntegrityError, match="FOREIGN KEY"), database.write() as session:
+            insert(session, make_usage(other, cache_id="c1"))
+
+    def test_a_request_is_counted_once(self, database: Database, customer: Customer) -> None:
+        with database.write() as session:
+            insert(session, make_usage(customer, id="gen_1"))
+        with pytest.raises(IntegrityError), database.write() as session:
+            insert(session, make_usage(customer, id="gen_1"))
+
+
+class TestSettle:
+    def test_a_reserved_row_is_finalised_once(self, database: Database, customer: Customer) -> None:
+        with database.write() as session:
+            insert(session, make_usage(customer, id="gen_1"))
+        with database.write() as session:
+            assert finalise(session, "gen_1", 1, 5, after(2), "STOP")
+        with database.write() as session:
+            assert not finalise(session, "gen_1", 1, 6, after(3), "CANCELLED")
+            assert not void(session, "gen_1", 1, after(3), "FAILED")
+        assert settled(database, "gen_1") == (UsageState.FINAL, 5, after(2), "STOP")
+
+    def test_a_reserved_row_is_voided_once(self, database: Database, customer: Customer) -> None:
+        with database.write() as session:
+            insert(session, make_usage(customer, id="gen_1"))
+            assert void(session, "gen_1", 1, after(2), "ARENA_FULL")
+            assert not finalise(session, "gen_1", 1, 6, after(3), "STOP")
+        assert settled(database, "gen_1") == (UsageState.VOID, 0, after(2), "ARENA_FULL")
+
+    @pytest.mark.parametrize(("usage_id", "attempt"), [("gen_1", 1), ("gen_1", 3), ("gen_2", 2)])
+    def test_an_attempt_that_no_longer_holds_the_row_settles_nothing(
+        self, database: Database, customer: Customer, usage_id: str, attempt: int
+    ) -> None:
+        with database.write() as session:
+            insert(session, make_usage(customer, id="gen_1", attempt=2))
+            assert not finalise(session, usage_id, attempt, 5, after(2), "STOP")
+            assert not void(session, usage_id, attempt, after(2), "FAILED")
+        assert settled(database, "gen_1") == (UsageState.RESERVED, 0, None, None)
+
+    def test_a_clock_that_was_set_back_does_not_keep_a_row_from_being_settled(
+        self, database: Database, customer: Customer
+    ) -> None:
+        with database.write() as session:
+            insert(session, make_usage(customer, id="gen_1"))
+            assert finalise(session, "gen_1", 1, 5, after(-60), "STOP")
+        assert settled(database, "gen_1") == (UsageState.FINAL, 5, START, "STOP")
+
+    def test_what_dead_lives_left_reserved_is_void_and_nothing_else_is(
+        self, database: Database, customer: Customer
+    ) -> None:
+        with database.write() as session:
+            insert(session, make_usage(customer, id="gen_0", incarnation="inc_0"))
+            insert(session, make_usage(customer, id="gen_1", incarnation="inc_1"))
+            insert(session, make_usage(customer, id="gen_2", incarnation="inc_0"))
+            finalise(session, "gen_2", 1, 5, after(1), "STOP")
+        with database.write() as session:
+            assert void_of_dead(session, "inc_1", after(9)) == 1
+        assert settled(database, "gen_0") == (UsageState.VOID, 0, after(9), "WORKER_LOST")
+        assert settled(database, "gen_1")[0] == UsageState.RESERVED
+        assert settled(database, "gen_2")[0] == UsageState.FINAL
+
+
+class TestListFinal:
+    @pytest.fixture
+    def session(self, database: Database, customer: Customer) -> Session:
+        with database.write() as session:
+            other = add_customer(session, "two")
+            for index in range(4):
+                insert(session, make_usage(customer, id=f"gen_{index}"))
+                finalise(session, f"gen_{index}", 1, 5, after(index), "STOP")
+            insert(session, make_usage(other, id="gen_other"))
+            finalise(session, "gen_other", 1, 5, after(1), "STOP")
+            insert(session, make_usage(customer, id="gen_reserved"))
+            insert(session, make_usage(customer, id="gen_void"))
+            void(session, "gen_void", 1, after(1), "FAILED")
+            return session
+
+    def test_a_period_has_its_first_instant_and_not_its_last(
+        self, session: Session, customer: Customer
+    ) -> None:
+        rows = list_final(session, after(1), after(3), customer.project_id)
+        assert [row.id for row in rows] == ["gen_1", "gen_2"]
+
+    def test_without_a_project_all_are_listed(self, session: Session) -> None:
+        assert [row.id for row in list_final(session, after(1), after(2), None)] == ["gen_1", "gen_other"]
+
+
+def settled(database: Database, usage_id: str) -> tuple[UsageState, int, datetime | None, str | None]:
+    with database.read() as session:
+        row = find_usage(session, usage_id)
+        assert row is not None
+        return row.state, row.output_tokens, row.occurred_at, row.end_reason
