@@ -231,7 +231,7 @@ def check_fingerprint(session: Session, fingerprint: str, now: datetime) -> None
     else:
         remedy = "Serve that model again, or start with --retire-caches to end them."
     raise FingerprintChanged(
-        f"{count} live cache{'' if count == 1 else 's'} belong to another model than the one to be served. {remedy}",
+        f"Live caches that belong to another model than the one to be served: {count}. {remedy}",
         metadata={"count": str(count), "fingerprint": fingerprint},
     )
 
