@@ -1,0 +1,87 @@
+"""One cache, from its content in tokens to ACTIVE: written as PENDING, built by a worker, or failed and unbilled."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from api.auth import ProjectCaller
+from api.patience import Patience
+from api.state import ApiState
+from caching import lifecycle
+from core.errors import AppError, DeadlineExceeded, Internal
+from core.messages import BuildCache, BuiltEvent, FailedEvent
+from models.cache import Cache, CacheState, find_cache
+from prompting.format import Prefix
+from prompting.messages import Message, to_json
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A cache that has passed every check and is still nothing but memory. created_at: what a template was told is now."""
+
+    display_name: str
+    messages: tuple[Message, ...]
+    prefix: Prefix
+    created_at: datetime
+    expire_at: datetime
+
+
+async def create_cache(state: ApiState, caller: ProjectCaller, draft: Draft, patience: Patience) -> Cache:
+    """Create a cache and wait until it is usable.
+
+    Where the wait ends first, the build is stopped and the cache fails: nobody else knows its name.
+    """
+    patience.check()
+    pending = await state.pools.write(
+        lambda session: lifecycle.create(
+            session,
+            project_id=caller.project_id,
+            key_id=caller.key_id,
+            model=state.served_model.name,
+            fingerprint=state.served_model.fingerprint,
+            display_name=draft.display_name,
+            messages=to_json(draft.messages),
+            prefix_text=draft.prefix.text,
+            token_ids=draft.prefix.token_ids,
+            expire_at=draft.expire_at,
+            incarnation=state.transport.incarnation,
+            now=draft.created_at,
+            max_caches=state.settings.max_caches_per_project,
+        )
+    )
+    try:
+        await _build(state, pending, patience)
+    except AppError as error:
+        cache = await _give_up(state, caller, pending.id, error.code)
+        # It may have become usable, and billed, in the very moment the time was up: then that is the answer.
+        if not isinstance(error, DeadlineExceeded) or cache.state is not CacheState.ACTIVE:
+            raise
+        return cache
+    return await state.pools.read(lambda session: _get(find_cache(session, caller.project_id, pending.id)))
+
+
+async def _build(state: ApiState, pending: Cache, patience: Patience) -> None:
+    async with state.transport.open(pending.id) as channel:
+        state.transport.send(BuildCache(pending.id, pending.fencing_token))
+        event = await patience.wait(channel.next())
+    if isinstance(event, FailedEvent):
+        raise event.error
+    if not isinstance(event, BuiltEvent):
+        raise Internal("Text came where a build was awaited.")
+
+
+async def _give_up(state: ApiState, caller: ProjectCaller, cache_id: str, reason: str) -> Cache:
+    """Stop the build and fail the cache, unless it is ACTIVE or FAILED already. Gives it as it stands then."""
+    state.transport.cancel(cache_id)
+
+    def fail(session: Session) -> Cache:
+        lifecycle.fail(session, state.clock, cache_id, reason)
+        return _get(find_cache(session, caller.project_id, cache_id))
+
+    return await state.pools.write(fail)
+
+
+def _get(cache: Cache | None) -> Cache:
+    assert cache is not None, "a row that was written is never removed"
+    return cache

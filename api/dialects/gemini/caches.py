@@ -1,0 +1,223 @@
+"""cachedContents: create, get, list, patch, delete.
+
+A cache that was made through an alias shows the served model's own name: it is what a later request is answered by, and
+either name may be used with it.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from fastapi import APIRouter
+from sqlalchemy.orm import Session
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.auth import CachesCaller, ProjectCaller
+from api.bodies import read_json
+from api.builds import Draft, create_cache
+from api.dialects.gemini import page_tokens
+from api.dialects.gemini.content import to_messages
+from api.dialects.gemini.page_tokens import Position
+from api.dialects.gemini.prompts import check_model, input_too_large
+from api.dialects.gemini.query import read_page_size, read_query
+from api.dialects.gemini.rejections import parse
+from api.dialects.gemini.requests import CachedContent
+from api.dialects.gemini.responses import cache_resource, ok
+from api.dialects.gemini.times import parse_expiry
+from api.patience import Patience
+from api.state import ApiState, api_state
+from caching import lifecycle
+from core.clock import instant
+from core.errors import CacheTooLarge, CacheTooSmall, InvalidArgument, Unavailable
+from core.messages import DropCache
+from models.cache import Cache, find_cache, list_live_caches
+from prompting.format import Prefix
+from prompting.messages import Message
+
+router = APIRouter()
+log = logging.getLogger(__name__)
+
+_ROOT = "cached_content"
+_DEFAULT_PAGE = 50
+
+
+@router.post("/cachedContents")
+async def create(request: Request, caller: CachesCaller) -> Response:
+    read_query(request)
+    state = api_state(request)
+    wire = parse(CachedContent, await read_json(request), _ROOT)
+    expire_at = _expire_at(state, caller, wire)
+    if not wire.model:
+        raise InvalidArgument("cached_content.model is missing: name a model.", field="cached_content.model")
+    check_model(state, request, wire.model, "createCachedContent")
+    if not wire.contents and wire.system_instruction is None:
+        raise InvalidArgument(
+            "There is nothing to cache: set contents, system_instruction or both.",
+            field="cached_content.contents",
+        )
+    messages = to_messages(wire.system_instruction, wire.contents or [], _ROOT)
+    prefix = await state.pools.compute(lambda: _sized_prefix(state, messages, caller.arrived_at))
+    async with Patience(request, state.settings.request_timeout_seconds) as patience:
+        draft = Draft(wire.display_name or "", messages, prefix, caller.arrived_at, expire_at)
+        return ok(cache_resource(await create_cache(state, caller, draft, patience)))
+
+
+@router.get("/cachedContents")
+async def list_caches(request: Request, caller: CachesCaller) -> Response:
+    query = read_query(request, "page_size", "page_token")
+    size = read_page_size(query, _DEFAULT_PAGE)
+    state = api_state(request)
+    key = state.secret.derive(page_tokens.PURPOSE)
+    token = query.get("page_token")
+    position = page_tokens.decode(key, caller.project_id, token) if token else None
+    caches = await state.pools.read(
+        lambda session: _read_page(session, instant(session, state.clock), caller.project_id, size, position)
+    )
+    body: dict[str, object] = {}
+    if caches:
+        body["cachedContents"] = [cache_resource(cache) for cache in caches[:size]]
+    if len(caches) > size:
+        last = caches[size - 1]
+        onward = Position((last.created_at, last.id), caches[size].id)
+        body["nextPageToken"] = page_tokens.encode(key, caller.project_id, onward)
+    return ok(body)
+
+
+@router.get("/cachedContents/{cache_id}")
+async def get(request: Request, caller: CachesCaller, cache_id: str) -> Response:
+    read_query(request)
+    state = api_state(request)
+    cache = await state.pools.read(
+        lambda session: lifecycle.get(session, caller.project_id, cache_id, instant(session, state.clock))
+    )
+    return ok(cache_resource(cache))
+
+
+@router.patch("/cachedContents/{cache_id}")
+async def patch(request: Request, caller: CachesCaller, cache_id: str) -> Response:
+    query = read_query(request, "update_mask")
+    state = api_state(request)
+    wire = parse(CachedContent, await read_json(request), _ROOT)
+
+    def extend(session: Session) -> Cache:
+        """Everything that can be wrong is told only to those who may see the cache."""
+        now = instant(session, state.clock)
+        _check_unchanged(lifecycle.get(session, caller.project_id, cache_id, now), wire, state)
+        expiry = _masked_expiry(state, now, wire, query.get("update_mask", ""))
+        return lifecycle.extend(
+            session,
+            state.clock,
+            caller.project_id,
+            cache_id,
+            expire_at=expiry if isinstance(expiry, datetime) else None,
+            ttl_seconds=expiry.total_seconds() if isinstance(expiry, timedelta) else None,
+            max_ttl_seconds=state.settings.max_ttl_seconds,
+        )
+
+    return ok(cache_resource(await state.pools.write(extend)))
+
+
+@router.delete("/cachedContents/{cache_id}")
+async def delete(request: Request, caller: CachesCaller, cache_id: str) -> Response:
+    read_query(request)
+    state = api_state(request)
+    await state.pools.write(
+        lambda session: lifecycle.delete(session, state.clock, caller.project_id, cache_id)
+    )
+    try:
+        state.transport.send(DropCache(cache_id))
+    except Unavailable:
+        # Deleted it is, and nobody can use it. An engine that is not there holds no KV when it comes back.
+        log.warning("no engine was told of a deletion", extra={"cache_id": cache_id})
+    return ok({})
+
+
+def _expire_at(state: ApiState, caller: ProjectCaller, wire: CachedContent) -> datetime:
+    """Counted from the arrival of the request: building is paid out of the life that was asked for."""
+    longest = timedelta(seconds=state.settings.max_ttl_seconds)
+    expiry = parse_expiry(wire.ttl, wire.expire_time, caller.arrived_at, longest)
+    if isinstance(expiry, datetime):
+        return expiry
+    return caller.arrived_at + (expiry or timedelta(seconds=state.settings.default_ttl_seconds))
+
+
+def _sized_prefix(state: ApiState, messages: Sequence[Message], created_at: datetime) -> Prefix:
+    """Tokenise what is to be cached; refuse too much before, and too little after."""
+    served = state.served_model
+    least, limit = served.format.minimum_tokens(messages), served.input_token_limit
+    if least > limit:
+        raise CacheTooLarge(input_too_large(least, limit), field="cached_content.contents")
+    prefix = served.format.prefix(messages, at=created_at)
+    count = len(prefix.token_ids)
+    if count < served.min_cache_tokens:
+        raise CacheTooSmall(
+            f"Cached content is too small. total_token_count={count}, min_total_token_count={served.min_cache_tokens}",
+            field="cached_content.contents",
+        )
+    if count > limit:
+        raise CacheTooLarge(input_too_large(count, limit), field="cached_content.contents")
+    return prefix
+
+
+def _read_page(
+    session: Session, now: datetime, project_id: str, size: int, position: Position | None
+) -> Sequence[Cache]:
+    """One more than a page, so that it is known whether another follows."""
+    caches = list_live_caches(session, project_id, now, size + 1, position.after if position else None)
+    if not caches and position is not None:
+        ended = find_cache(session, project_id, position.next_id)
+        return [] if ended is None else [ended]
+    return caches
+
+
+def _check_unchanged(cache: Cache, wire: CachedContent, state: ApiState) -> None:
+    """A body may repeat what cannot be changed, as a client does that sends back a whole resource; not alter it."""
+    altered = [
+        name
+        for name, is_altered in (
+            ("contents", wire.contents is not None),
+            ("system_instruction", wire.system_instruction is not None),
+            ("display_name", wire.display_name not in {None, cache.display_name}),
+            (
+                "model",
+                wire.model is not None
+                and wire.model.removeprefix("models/") != cache.model
+                and not state.served_model.resolve(wire.model),
+            ),
+        )
+        if is_altered
+    ]
+    if altered:
+        raise _immutable(altered[0])
+
+
+def _masked_expiry(state: ApiState, now: datetime, wire: CachedContent, mask: str) -> datetime | timedelta:
+    paths = {_mask_path(path.strip()) for path in mask.split(",") if path.strip()}
+    ttl, expire_time = wire.ttl, wire.expire_time
+    if paths and "*" not in paths:
+        missing = [path for path in sorted(paths) if getattr(wire, path) is None]
+        if missing:
+            raise InvalidArgument(
+                f"update_mask names '{missing[0]}', which the body lacks.", field=f"{_ROOT}.{missing[0]}"
+            )
+        ttl = ttl if "ttl" in paths else None
+        expire_time = expire_time if "expire_time" in paths else None
+    expiry = parse_expiry(ttl, expire_time, now, timedelta(seconds=state.settings.max_ttl_seconds))
+    if expiry is None:
+        raise InvalidArgument("There is nothing to update: set ttl or expireTime.", field=_ROOT)
+    return expiry
+
+
+def _mask_path(path: str) -> str:
+    if path in {"ttl", "expire_time", "*"}:
+        return path
+    if path == "expireTime":
+        return "expire_time"
+    raise _immutable(path[:100])
+
+
+def _immutable(path: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"'{path}' cannot be updated: only ttl and expireTime can.", field=f"{_ROOT}.{path}"
+    )

@@ -1,0 +1,113 @@
+"""The other side of the transport, without a model: says what it is told to say, and keeps the database as a worker does."""
+
+import threading
+from dataclasses import dataclass, field
+
+from billing import usage
+from caching import lifecycle
+from core.clock import Clock, instant
+from core.errors import AppError, CacheExpired, Cancelled
+from core.messages import (
+    BuildCache,
+    BuiltEvent,
+    DropCache,
+    FailedEvent,
+    FinishedEvent,
+    FinishReason,
+    Generate,
+    Message,
+    TokensEvent,
+)
+from core.transport.local import LocalTransport
+from models.session import Database
+
+Piece = tuple[tuple[int, ...], str]
+
+
+@dataclass
+class Script:
+    """What happens to the next messages. `error` comes after the pieces; `hold_before` names the piece to wait at."""
+
+    pieces: tuple[Piece, ...] = (((1,), "Hello"), ((2, 3), " world"))
+    reason: FinishReason = FinishReason.STOP
+    error: AppError | None = None
+    hold_before: int | None = None
+    build_error: AppError | None = None
+    hold_builds: bool = False
+    refusal: AppError | None = None
+
+
+@dataclass
+class WorkerDouble:
+    """Runs each message in a thread of its own. Whatever holds goes on when `release` is set, or is cancelled."""
+
+    transport: LocalTransport
+    database: Database
+    clock: Clock
+    script: Script = field(default_factory=Script)
+    sent: list[Message] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    release: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.transport.connect(self._handle, self.cancelled.append)
+
+    @property
+    def generated(self) -> list[Generate]:
+        return [message for message in self.sent if isinstance(message, Generate)]
+
+    def join(self) -> None:
+        """Wait until nothing runs any more."""
+        for thread in self._threads:
+            thread.join(timeout=10)
+            assert not thread.is_alive(), "a message never ended: neither released nor cancelled"
+
+    def _handle(self, message: Message) -> None:
+        if self.script.refusal is not None:
+            raise self.script.refusal
+        self.sent.append(message)
+        if not isinstance(message, DropCache):
+            work = self._generate if isinstance(message, Generate) else self._build
+            thread = threading.Thread(target=work, args=(message, self.script))
+            self._threads.append(thread)
+            thread.start()
+
+    def _hold(self, channel_id: str) -> None:
+        while not self.release.wait(0.002) and channel_id not in self.cancelled:
+            pass
+
+    def _generate(self, message: Generate, script: Script) -> None:
+        channel_id, number, output_tokens = message.request_id, 0, 0
+        for index, (token_ids, text) in enumerate(script.pieces):
+            if index == script.hold_before:
+                self._hold(channel_id)
+            if channel_id in self.cancelled:
+                break
+            self.transport.publish(channel_id, TokensEvent(number, token_ids, text))
+            number += 1
+            output_tokens += len(token_ids)
+        reason = FinishReason.CANCELLED if channel_id in self.cancelled else script.reason
+        with self.database.write() as session:
+            at = instant(session, self.clock)
+            if output_tokens or script.error is None:
+                usage.finalise(session, channel_id, message.attempt, output_tokens, at, reason)
+            else:
+                usage.void(session, channel_id, message.attempt, at, script.error.code)
+        if script.error is not None and reason is not FinishReason.CANCELLED:
+            self.transport.publish(channel_id, FailedEvent(number, script.error))
+        else:
+            self.transport.publish(channel_id, FinishedEvent(number, reason))
+
+    def _build(self, message: BuildCache, script: Script) -> None:
+        if script.hold_builds:
+            self._hold(message.cache_id)
+        error = script.build_error
+        if message.cache_id in self.cancelled:
+            error = Cancelled("The build was cancelled.")
+        with self.database.write() as session:
+            if error is not None:
+                lifecycle.fail(session, self.clock, message.cache_id, error.code)
+            elif not lifecycle.activate(session, self.clock, message.cache_id, message.fencing_token):
+                error = CacheExpired("It expired before it was built.")
+        self.transport.publish(message.cache_id, BuiltEvent(0) if error is None else FailedEvent(0, error))
