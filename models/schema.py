@@ -27,12 +27,40 @@ def upgrade(database: Database) -> None:
 def check(database: Database) -> None:
     """Raise SchemaMismatch unless the database is at our newest migration."""
     with database.read() as session:
-        current = _current(session)
-    if current == _script().get_current_head():
+        at = _current(session)
+    if at == newest():
         return
-    if current not in _known():
-        raise _too_new(current)
+    if at not in _known():
+        raise _too_new(at)
     raise SchemaMismatch("The database lacks the newest migrations. Run: headstart migrate")
+
+
+def current(database: Database) -> str | None:
+    """Give the migration that the database is at; None before the first."""
+    with database.read() as session:
+        return _current(session)
+
+
+def newest() -> str | None:
+    return _script().get_current_head()
+
+
+def downgrade(database: Database, revision: str) -> None:
+    """Take back the migrations after `revision`, all or none; "base" takes back every one."""
+    with database.write() as session:
+        at = _current(session)
+        if at not in _known():
+            raise _too_new(at)
+        passed = {script.revision for script in _script().iterate_revisions(at or "base", "base")}
+        if revision not in passed | {"base"}:
+            raise SchemaMismatch(
+                f"The database is at migration {at or 'base'} and has not passed {revision}. "
+                f"It can go back to: {', '.join([*sorted(passed), 'base'])}.",
+                field="revision",
+            )
+        config = _config()
+        config.attributes["connection"] = session.connection()
+        command.downgrade(config, revision)
 
 
 def _config() -> Config:
