@@ -1,4 +1,4 @@
-"""`headstart demo`: the command alone; run has the course of it."""
+"""`headstart demo`: the command alone; run has the course of it. Its client is an extra: imported when it is called."""
 
 import json
 from dataclasses import asdict
@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from cli.demo.run import run
 from cli.demo.story import Story
 
 
@@ -14,9 +15,6 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print the closing JSON line alone.")] = False,
 ) -> None:
     """See it work: cold against cached, with answers and a bill that adds up."""
-    # The client is an extra (demo) that a server does without: the other commands must start without it.
-    from cli.demo.run import run  # noqa: PLC0415
-
     result = run(Story(Console(stderr=True, quiet=as_json)))
     print(json.dumps(asdict(result)), flush=True)
     if not result.ledger_matches:
