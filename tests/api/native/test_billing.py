@@ -1,0 +1,188 @@
+from datetime import datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from billing.prices import store
+from billing.recompute import compare, recompute
+from billing.report import report
+from billing.report_json import report_json
+from models.api_key import Scope
+from tests.api.harness import Server
+from tests.billing.rows import T0, add_cache, add_project, after, book, generate, write
+
+ROUTE = "/headstart/v1/billing/report"
+WEEK = {"start": "2026-03-01T00:00:00Z", "end": "2026-03-08T00:00:00Z"}
+
+
+def set_clock(server: Server, at: datetime) -> None:
+    server.clock.advance((at - server.clock.now()).total_seconds())
+
+
+@pytest.fixture
+def projects(server: Server) -> tuple[str, str]:
+    """Two projects that owe something in the week, seen a day after T0."""
+    set_clock(server, T0 + timedelta(days=1))
+    with server.state.database.write() as session:
+        store(session, book(), T0)
+        first, second = add_project(session, "first"), add_project(session, "second")
+        for project_id in (first, second):
+            add_cache(session, project_id, f"c_{project_id}", tokens=1000, end=after(3600))
+            write(session, project_id, f"c_{project_id}", tokens=1000)
+            generate(session, project_id, f"r_{project_id}", prompt=20, output=5)
+    return first, second
+
+
+def ask(server: Server, key: str, **query: str) -> httpx.Response:
+    with server.client(key) as client:
+        return client.get(ROUTE, params=query)
+
+
+def body(response: httpx.Response) -> dict[str, Any]:
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def refusal(response: httpx.Response, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    error: dict[str, Any] = response.json()["error"]
+    assert error["code"] == status
+    return error
+
+
+class TestWhoMayAsk:
+    def test_no_key_is_refused(self, server: Server) -> None:
+        refusal(httpx.get(server.url + ROUTE), 401)
+
+    def test_another_projects_bill_is_as_absent_as_none(
+        self, server: Server, projects: tuple[str, str]
+    ) -> None:
+        key = server.add_key(projects[0], Scope.BILLING)
+        foreign = refusal(ask(server, key, **WEEK, project=projects[1]), 404)
+        absent = refusal(ask(server, key, **WEEK, project="proj_absent"), 404)
+        assert foreign["message"].replace(projects[1], "proj_absent") == absent["message"]
+        assert foreign["details"] == absent["details"]
+        assert foreign["details"][0]["reason"] == "PROJECT_NOT_FOUND"
+
+    def test_a_key_without_the_scope_is_refused(self, server: Server, projects: tuple[str, str]) -> None:
+        key = server.add_key(projects[0], Scope.CACHES, Scope.GENERATE, Scope.ADMIN)
+        error = refusal(ask(server, key), 403)
+        assert "billing" in error["message"]
+
+    def test_a_project_sees_its_own_bill_alone(self, server: Server, projects: tuple[str, str]) -> None:
+        key = server.add_key(projects[0], Scope.BILLING)
+        for query in ({}, {"project": projects[0]}, {"project": "first"}):
+            found = body(ask(server, key, **WEEK, **query))
+            assert [each["projectId"] for each in found["projects"]] == [projects[0]]
+
+    def test_an_operator_sees_all_or_the_one_asked_for(
+        self, server: Server, projects: tuple[str, str]
+    ) -> None:
+        key = server.add_key(None)
+        found = body(ask(server, key, **WEEK))
+        assert [each["projectId"] for each in found["projects"]] == list(projects)
+        for word in ("second", projects[1]):
+            found = body(ask(server, key, **WEEK, project=word))
+            assert [each["projectId"] for each in found["projects"]] == [projects[1]]
+        refusal(ask(server, key, **WEEK, project="absent"), 404)
+
+
+class TestReport:
+    def test_answers_integers_under_camel_case_names(self, server: Server, projects: tuple[str, str]) -> None:
+        found = body(ask(server, server.add_key(projects[0], Scope.BILLING), **WEEK))
+        storage = 1000 * 3600 * 10**9 // (3600 * 10**6)
+        amounts = {
+            "cache_write_tokens": (1000, 100_000),
+            "cache_storage_token_seconds": (3_600_000, storage),
+            "cache_read_tokens": (0, 0),
+            "input_tokens": (20, 2_000),
+            "output_tokens": (5, 2_000),
+        }
+        meters = [
+            {"meter": meter, "quantity": quantity, "amountNanoUsd": amount}
+            for meter, (quantity, amount) in amounts.items()
+        ]
+        assert found["meters"] == meters
+        assert found["amountNanoUsd"] == 104_000 + storage
+        assert found["start"] == "2026-03-01T00:00:00.000000Z"
+        assert found["end"] == "2026-03-08T00:00:00.000000Z"
+        assert found["asOf"] == "2026-03-02T12:00:00.000000Z"
+        (project,) = found["projects"]
+        assert project["amountNanoUsd"] == found["amountNanoUsd"]
+        assert project["meters"] == meters
+        cached, uncached = project["caches"]
+        assert cached["cacheId"] == f"c_{projects[0]}"
+        assert cached["amountNanoUsd"] == 100_000 + storage
+        assert uncached["cacheId"] is None
+        assert uncached["amountNanoUsd"] == 4_000
+
+    def test_equals_a_recomputation_from_the_rows(self, server: Server, projects: tuple[str, str]) -> None:
+        found = body(ask(server, server.add_key(None), **WEEK))
+        period = {"start": after(-43_200), "end": after(-43_200) + timedelta(days=7), "now": after(86_400)}
+        with server.state.database.read() as session:
+            made = report(session, **period, project_id=None)
+            assert compare(made, recompute(session, **period, project_id=None)) == []
+        assert found == report_json(made)
+
+    def test_is_this_month_so_far_when_nothing_is_said(
+        self, server: Server, projects: tuple[str, str]
+    ) -> None:
+        key = server.add_key(None)
+        found = body(ask(server, key))
+        assert (found["start"], found["end"]) == (
+            "2026-03-01T00:00:00.000000Z",
+            "2026-03-02T12:00:00.000000Z",
+        )
+        assert found["amountNanoUsd"] > 0
+        set_clock(server, T0 + timedelta(days=40))
+        assert body(ask(server, key))["amountNanoUsd"] == 0
+
+    def test_a_living_cache_is_charged_up_to_now(self, server: Server, projects: tuple[str, str]) -> None:
+        set_clock(server, after(60.5))
+        found = body(ask(server, server.add_key(projects[0], Scope.BILLING), **WEEK))
+        assert found["meters"][1]["quantity"] == 60_000
+
+    def test_a_model_without_a_price_is_an_error_and_no_free_bill(
+        self, server: Server, projects: tuple[str, str]
+    ) -> None:
+        with server.state.database.write() as session:
+            generate(session, projects[0], "r_other", prompt=20, output=5, model="unpriced")
+        error = refusal(ask(server, server.add_key(None), **WEEK), 500)
+        assert error["details"][0]["reason"] == "PRICE_MISSING"
+        assert "unpriced" in error["message"]
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("query", "field"),
+        [
+            ({"start": "yesterday"}, "start"),
+            ({"start": "2026-03-01"}, "start"),
+            ({"end": "2026-03-01T00:00:00"}, "end"),
+            ({"end": ""}, "end"),
+            ({"start": "2026-03-02T00:00:00Z", "end": "2026-03-01T00:00:00Z"}, "start"),
+            ({"start": "2030-01-01T00:00:00Z"}, "start"),
+            ({"from": "2026-03-01T00:00:00Z"}, "from"),
+            ({"project": "a\0b"}, "project"),
+        ],
+    )
+    def test_names_the_field(
+        self, server: Server, projects: tuple[str, str], query: dict[str, str], field: str
+    ) -> None:
+        error = refusal(ask(server, server.add_key(None), **query), 400)
+        assert error["status"] == "INVALID_ARGUMENT"
+        assert error["details"][0]["metadata"]["field"] == field
+
+    def test_refuses_a_parameter_given_twice(self, server: Server) -> None:
+        with server.client(server.add_key(None)) as client:
+            refusal(client.get(ROUTE + "?project=a&project=b"), 400)
+
+    def test_hints_at_a_plus_that_became_a_space(self, server: Server) -> None:
+        with server.client(server.add_key(None)) as client:
+            error = refusal(client.get(ROUTE + "?start=2026-03-01T00:00:00+01:00"), 400)
+        assert "%2B" in error["message"]
+
+    def test_takes_the_key_from_the_query(self, server: Server) -> None:
+        body(httpx.get(server.url + ROUTE, params={"key": server.add_key(None)}))
