@@ -26,6 +26,15 @@ HEADER = """\
 
 
 def main() -> int:
+    versions = frozen_versions()
+    lines = [f"{name}=={versions[name]}" for name in sorted(versions)]
+    (ROOT / "constraints.txt").write_text(HEADER + "\n".join(lines) + "\n")
+    print(f"constraints.txt: {len(lines)} versions")
+    return 0
+
+
+def frozen_versions() -> dict[str, str]:
+    """The installed version of each package that a requirement leads to."""
     versions: dict[str, str] = {}
     waiting = [(PROJECT, frozenset(EXTRAS)), *((name, frozenset[str]()) for name in MODEL_PACKAGES)]
     seen = set(waiting)
@@ -43,10 +52,7 @@ def main() -> int:
             if needed not in seen:
                 seen.add(needed)
                 waiting.append(needed)
-    lines = [f"{name}=={versions[name]}" for name in sorted(versions)]
-    (ROOT / "constraints.txt").write_text(HEADER + "\n".join(lines) + "\n")
-    print(f"constraints.txt: {len(lines)} versions")
-    return 0
+    return versions
 
 
 def requirements(texts: list[str], extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:

@@ -45,7 +45,7 @@ class Progress:
 
 
 def run_pip(venv: Path, arguments: list[str], log: Path, label: str, count: int) -> int:
-    """pip's exit code. The log is written anew each time: it holds the step that failed."""
+    """pip's exit code. Its output is added to the log."""
     command: list[str | Path] = [venv / "bin" / "python", "-m", "pip", *arguments, "--progress-bar", "off"]
     started = time.monotonic()
     progress = Progress(next(venv.glob("lib/python*/site-packages"), None), count)
@@ -60,7 +60,7 @@ def run_pip(venv: Path, arguments: list[str], log: Path, label: str, count: int)
 
 
 def follow(output: IO[str], log: Path, progress: Progress) -> None:
-    with log.open("w") as file:
+    with log.open("a") as file:
         for line in output:
             file.write(line)
             file.flush()

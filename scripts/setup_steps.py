@@ -116,7 +116,8 @@ def index_arguments(root: Path, torch_index: str | None) -> list[str]:
 def install_packages(venv: Path, root: Path, torch_index: str | None) -> None:
     constraints = root / "constraints.txt"
     pins = [line for line in constraints.read_text().splitlines() if "==" in line]
-    arguments = ["install", "-c", str(constraints), *index_arguments(root, torch_index)]
+    # Compiling every module of torch and transformers takes longer than unpacking them; Python compiles what it imports.
+    arguments = ["install", "--no-compile", "-c", str(constraints), *index_arguments(root, torch_index)]
     arguments += ["-e", f"{root}[worker,demo,dev]"]
     pip(venv, arguments, "installing packages", count=len(pins))
 
