@@ -45,8 +45,9 @@ def test_extend_against_sweep_at_the_expiry(scene: Scene, _: int) -> None:
             return sweep(session, scene.clock, 10)
 
     swept, extended = at_once(run_sweep, lambda: scene.extend(cache, ttl_seconds=60))
-    assert swept == [cache.id]
     assert isinstance(extended, CacheExpired)
+    # A database that skips locked rows may have left it to the next sweep.
+    assert (swept or run_sweep()) == [cache.id]
     assert scene.segment(cache)[1] == scene.row(cache).ended_at == end
 
 

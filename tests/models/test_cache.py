@@ -82,8 +82,8 @@ class TestChecks:
             ({"state": CacheState.ACTIVE}, "activated_by_state"),
             (ACTIVE | {"activated_at": after(-1)}, "activated_after_created"),
             (ACTIVE | {"activated_at": after(3600)}, "activated_before_expire"),
-            (ACTIVE | {"ended_at": after(1), "end_reason": "EXPIRED"}, "ended_by_state"),
-            ({"ended_at": after(1), "end_reason": "FAILED"}, "ended_by_state"),
+            (ACTIVE | {"ended_at": after(1), "end_reason": "EXPIRED"}, "(ended|end_reason)_by_state"),
+            ({"ended_at": after(1), "end_reason": "FAILED"}, "(ended|end_reason)_by_state"),
             *(
                 (ended | {"ended_at": None, "end_reason": None}, "ended_by_state")
                 for ended in (EXPIRED, DELETED)
@@ -113,14 +113,14 @@ class TestChecks:
     def test_a_state_that_does_not_exist_is_refused(self, database: Database, customer: Customer) -> None:
         with database.write() as session:
             add(session, customer)
-        with pytest.raises(IntegrityError, match="CHECK"), database.write() as session:
+        with pytest.raises(IntegrityError, match=r"(?i)check"), database.write() as session:
             session.execute(text("UPDATE caches SET state = 'LOST', activated_at = created_at"))
 
     @pytest.mark.parametrize("columns", [{"project_id": "proj_none"}, {"key_id": "key_none"}])
     def test_a_cache_has_an_owner_and_a_key(
         self, database: Database, customer: Customer, columns: dict[str, object]
     ) -> None:
-        with pytest.raises(IntegrityError, match="FOREIGN KEY"), database.write() as session:
+        with pytest.raises(IntegrityError, match=r"(?i)foreign key"), database.write() as session:
             add(session, customer, **columns)
 
 
