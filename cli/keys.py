@@ -4,17 +4,15 @@ import re
 from typing import Annotated
 
 import typer
-from sqlalchemy.orm import Session
 
 from cli.database import open_database
+from cli.key_making import load_secret, make_key
 from cli.tables import instant_text, print_json, print_table
-from core import api_keys
 from core.clock import SystemClock, instant
 from core.data_folder import secret_path
-from core.errors import InvalidArgument, SecretInvalid
-from core.secret import RootSecret
-from core.settings import Settings, load_settings
-from models.api_key import ApiKey, Scope, insert_api_key, list_api_keys, revoke_api_key
+from core.errors import InvalidArgument
+from core.settings import load_settings
+from models.api_key import ApiKey, Scope, list_api_keys, revoke_api_key
 from models.project import Project, get_project_named, list_projects
 
 NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,63}")
@@ -47,7 +45,8 @@ def create(
         project_id = (
             None if operator else get_project_named(session, "default" if project is None else project).id
         )
-        key = make_key(session, _secret(settings, session), project_id=project_id, name=name, scopes=granted)
+        secret = load_secret(secret_path(settings.data_dir.expanduser().absolute()), session)
+        key = make_key(session, SystemClock(), secret, project_id=project_id, name=name, scopes=granted)
     typer.echo(key)
     typer.echo("This is the key; it cannot be shown again.", err=True)
 
@@ -92,35 +91,6 @@ def revoke(
     with open_database(load_settings()) as database, database.write() as session:
         key = revoke_api_key(session, key_id, instant(session, SystemClock()))
     typer.echo(f"{key.id} is revoked since {instant_text(key.revoked_at)}.")
-
-
-def make_key(
-    session: Session, secret: RootSecret, *, project_id: str | None, name: str, scopes: frozenset[Scope]
-) -> str:
-    """Store a new key, of an operator where there is no project, and give the text that its owner keeps."""
-    minted = api_keys.mint(secret.derive(api_keys.PEPPER))
-    key = ApiKey(
-        id=minted.key_id,
-        project_id=project_id,
-        name=name,
-        secret_mac=minted.mac,
-        scopes=scopes,
-        created_at=instant(session, SystemClock()),
-    )
-    insert_api_key(session, key)
-    return minted.shown
-
-
-def _secret(settings: Settings, session: Session) -> RootSecret:
-    path = secret_path(settings.data_dir.expanduser().absolute())
-    owners = [None, *(project.id for project in list_projects(session))]
-    if not path.exists() and any(list_api_keys(session, owner) for owner in owners):
-        raise SecretInvalid(
-            f"The secret file {path} is gone, so no stored key can work. Put it back; or revoke all keys, and start "
-            "with an empty data folder.",
-            field="data_dir",
-        )
-    return RootSecret.load_or_create(path)
 
 
 def _parse_scopes(text: str) -> frozenset[Scope]:

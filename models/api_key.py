@@ -67,6 +67,11 @@ def find_api_key_by_mac(session: Session, secret_mac: bytes) -> ApiKey | None:
     return session.scalars(select(ApiKey).where(ApiKey.secret_mac == secret_mac)).one_or_none()
 
 
+def has_api_keys(session: Session) -> bool:
+    """Whether there is any key, revoked or not, of anybody."""
+    return session.scalars(select(ApiKey.id).limit(1)).first() is not None
+
+
 def list_api_keys(session: Session, project_id: str | None) -> Sequence[ApiKey]:
     """List a project's keys, oldest first; None lists the operator's."""
     return session.scalars(

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedModel
+from transformers.utils.logging import disable_progress_bar
 
 from workers.engine.config import ModelShape
 from workers.engine.step import Step
@@ -57,6 +58,7 @@ class Model:
     @classmethod
     def load(cls, folder: Path, *, device: torch.device, dtype: torch.dtype) -> "Model":
         """Load safetensors weights. The folder has passed the gate (workers.engine.loading.gate)."""
+        disable_progress_bar()  # under a second, and it would write to the server's log
         module = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, local_files_only=True, trust_remote_code=False, use_safetensors=True
         )

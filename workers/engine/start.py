@@ -11,6 +11,7 @@ from core.settings import Settings
 from workers.engine.blocks import BLOCK_TOKENS
 from workers.engine.config import EngineConfig
 from workers.engine.engine import Engine
+from workers.engine.loading.gate import check, check_fit
 from workers.engine.memory import usable_memory_bytes
 from workers.engine.model import Model
 from workers.engine.sequence import Build, Ending, Sequence
@@ -21,12 +22,14 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 def start_engine(folder: Path, settings: Settings) -> Engine:
     """Load the model and start its engine; returns once it has answered a first request.
 
-    Raises SettingsInvalid for a device that is not there or an arena too small for one full context.
+    Raises SettingsInvalid for a device that is not there or an arena too small for one full context, ModelTooLarge for
+    weights that do not fit.
     """
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     device = _device(settings.device)
     dtype = _dtype(settings.dtype, device)
+    check_fit(check(folder), element_bytes=dtype.itemsize, available_bytes=_available_bytes(device))
     model = Model.load(folder, device=device, dtype=dtype)
     config = EngineConfig(
         device=device,
@@ -74,11 +77,17 @@ def _cpu_computes_bfloat16() -> bool:
     return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
-def _default_arena_bytes(device: torch.device) -> int:
+def _available_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        return int(free * 0.9)
-    return usable_memory_bytes() // 2
+        return free
+    return usable_memory_bytes()
+
+
+def _default_arena_bytes(device: torch.device) -> int:
+    """Of a GPU nine tenths of what the weights have left; of a CPU's memory half, for other programs live there too."""
+    available = _available_bytes(device)
+    return available * 9 // 10 if device.type == "cuda" else available // 2
 
 
 def _check_arena(model: Model, config: EngineConfig) -> None:

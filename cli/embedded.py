@@ -1,0 +1,122 @@
+"""The composition root of the embedded server: one process with API, engine, database and background work.
+
+data folder → database → served model (gate, fingerprint) → engine → runtime ⇄ local transport ⇄ API
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from billing.price_book import load_price_book
+from billing.prices import require_prices, store
+from caching import lifecycle
+from cli.first_start import FirstKeys, create_first_keys
+from cli.key_making import load_secret
+from core.clock import Clock, SystemClock, instant
+from core.data_folder import DataFolder
+from core.ids import new_incarnation
+from core.secret import RootSecret
+from core.settings import Settings
+from core.transport.local import LocalTransport
+from models import schema
+from models.session import Database, sqlite_url
+from prompting.served_model import ServedModel
+from workers.engine.loading.progress import Progress
+from workers.engine.loading.serve import load_served_model
+from workers.engine.start import start_engine
+from workers.runtime import Runtime
+from workers.sweeper import Sweeper
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """What `serve` needs of a server that is ready. first_keys: made at the first start, to be shown once."""
+
+    database: Database
+    clock: Clock
+    secret: RootSecret
+    transport: LocalTransport
+    served_model: ServedModel
+    first_keys: FirstKeys | None
+
+
+@contextmanager
+def embedded(settings: Settings, progress: Progress, clock: Clock | None = None) -> Iterator[Embedded]:
+    """Start everything but the HTTP side, and stop it on leaving: what runs is cancelled and its usage recorded."""
+    clock = clock or SystemClock()
+    data_folder = DataFolder.open(settings.data_dir)
+    database = Database(sqlite_url(data_folder.database_path), settings.database_pool_size)
+    try:
+        schema.upgrade(database)
+        with database.read() as session:
+            secret = load_secret(data_folder.secret_path, session)
+        folder, served_model = load_served_model(settings, progress)
+        transport = LocalTransport(new_incarnation())
+        _prepare(database, clock, settings, served_model, transport.incarnation)
+        with _running(settings, folder, served_model, database, clock, transport):
+            # Last, so that a start that fails does not make keys that nobody was shown.
+            with database.write() as session:
+                first_keys = create_first_keys(session, clock, secret)
+            yield Embedded(database, clock, secret, transport, served_model, first_keys)
+    finally:
+        database.dispose()
+        data_folder.close()
+
+
+@contextmanager
+def _running(
+    settings: Settings,
+    folder: Path,
+    served_model: ServedModel,
+    database: Database,
+    clock: Clock,
+    transport: LocalTransport,
+) -> Iterator[None]:
+    """Engine, runtime and sweeper; the rebuild of live caches goes on behind their back."""
+    engine = start_engine(folder, settings)
+    runtime = Runtime(
+        engine, database, clock, served_model.format, transport.publish, settings.database_pool_size
+    )
+    sweeper = Sweeper(database, clock, runtime.handle, settings.sweep_interval_seconds)
+    with _stopping(runtime.stop), _stopping(sweeper.stop):
+        transport.connect(runtime.handle, runtime.cancel)
+        sweeper.start()
+        count = runtime.builds.rebuild_all(served_model.fingerprint)
+        if count:
+            log.info("rebuilding the KV of %d live caches in the background", count)
+        yield
+
+
+@contextmanager
+def _stopping(stop: Callable[[], None]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        stop()
+
+
+def _prepare(
+    database: Database, clock: Clock, settings: Settings, served_model: ServedModel, incarnation: str
+) -> None:
+    """Before anything is served: prices in force, nothing left of dead processes, live caches fit the model."""
+    book = load_price_book(settings.price_book)
+    with database.write() as session:
+        now = instant(session, clock)
+        store(session, book, now)
+        require_prices(session, served_model.name, now)
+        failed, voided = lifecycle.recover(session, clock, incarnation)
+        if settings.retire_caches:
+            lifecycle.retire(session, clock, served_model.fingerprint)
+        if settings.rebuild_caches:
+            lifecycle.rebind(session, served_model.fingerprint)
+        lifecycle.check_fingerprint(session, served_model.fingerprint, now)
+    if failed or voided:
+        log.info(
+            "after an unclean stop: %d unbuilt caches failed, %d requests were voided, unbilled",
+            failed,
+            voided,
+        )

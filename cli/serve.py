@@ -1,0 +1,133 @@
+"""`headstart serve`: the embedded server behind HTTP, until it is told to stop."""
+
+import json
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvicorn
+from rich.console import Console
+
+from api.app import create_app
+from api.server import server_config
+from api.state import ApiState
+from cli.embedded import Embedded, embedded
+from cli.progress import conversion_progress
+from core import logs
+from core.errors import SettingsInvalid
+from core.settings import Settings, load_settings
+
+
+def serve(
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the database (HEADSTART_DATA_DIR).")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on (HEADSTART_HOST).")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one (HEADSTART_PORT).")] = None,
+    model: Annotated[str | None, typer.Option(help="Name, folder or hub id (HEADSTART_MODEL).")] = None,
+    *,
+    rebuild_caches: Annotated[bool, typer.Option(help="Rebuild live caches for new weights.")] = False,
+    retire_caches: Annotated[bool, typer.Option(help="End live caches of another model.")] = False,
+    json_ready: Annotated[
+        bool, typer.Option(help="Say that it is ready as one JSON line on stdout.")
+    ] = False,
+) -> None:
+    """Start the embedded server: API, engine and database in one process."""
+    given = {"data_dir": data_dir, "host": host, "port": port, "model": model}
+    flags = {"rebuild_caches": rebuild_caches, "retire_caches": retire_caches}
+    settings = load_settings(
+        **{name: value for name, value in given.items() if value is not None},
+        **{name: value for name, value in flags.items() if value},
+    )
+    logs.configure(settings.log_level)
+    listener = _listen(settings)
+    with conversion_progress() as progress, embedded(settings, progress) as running:
+        address = f"http://{_url_host(settings.host)}:{listener.getsockname()[1]}"
+        _run(settings, running, listener, lambda: _announce(address, running, json_ready=json_ready))
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that says when it answers."""
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._announce()
+
+
+def _run(
+    settings: Settings, running: Embedded, listener: socket.socket, announce: Callable[[], None]
+) -> None:
+    state = ApiState(
+        settings=settings,
+        database=running.database,
+        clock=running.clock,
+        secret=running.secret,
+        transport=running.transport,
+        served_model=running.served_model,
+        ready=lambda: not server.should_exit,
+    )
+    config = server_config(create_app(state), settings.host, settings.port)
+    server = _Server(config, announce)
+    server.run(sockets=[listener])
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """Take the port first: a server that cannot listen should say so before it loads a model."""
+    try:
+        return socket.create_server(
+            (settings.host, settings.port),
+            family=socket.AF_INET6 if ":" in settings.host else socket.AF_INET,
+            backlog=2048,
+        )
+    except OSError as error:
+        raise SettingsInvalid(
+            f"Cannot listen on {settings.host}, port {settings.port}: {error.strerror}. Choose another with --port "
+            "(0 takes a free one) or HEADSTART_PORT.",
+            field="port",
+        ) from error
+
+
+def _url_host(host: str) -> str:
+    if host in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
+
+
+def _announce(address: str, running: Embedded, *, json_ready: bool) -> None:
+    keys = running.first_keys
+    if json_ready:
+        ready = {
+            "address": address,
+            "project_key": keys.project_key if keys is not None else None,
+            "operator_key": keys.operator_key if keys is not None else None,
+        }
+        sys.stdout.write(json.dumps(ready) + "\n")
+        sys.stdout.flush()
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"\nHeadstart serves [bold]{running.served_model.name}[/bold] at [bold]{address}[/bold]\n")
+    if keys is not None:
+        console.print("Two keys were made. They are shown this once; `headstart keys create` makes more.")
+        console.print(f'  project "default":  {keys.project_key}')
+        console.print(f"  operator:           {keys.operator_key}\n")
+    console.print(_snippet(address, running.served_model.name, keys.project_key if keys else "YOUR_KEY"))
+
+
+def _snippet(address: str, model: str, key: str) -> str:
+    return f"""Paste this into Python (pip install google-genai):
+
+from google import genai
+client = genai.Client(api_key="{key}", http_options={{"base_url": "{address}"}})
+cache = client.caches.create(model="{model}", config={{
+    "system_instruction": "You answer in one sentence. " * 20, "ttl": "600s"}})
+answer = client.models.generate_content(model="{model}",
+    contents="What is the capital of France?", config={{"cached_content": cache.name}})
+print(answer.text, answer.usage_metadata.cached_content_token_count)
+"""
