@@ -5,6 +5,7 @@ from typing import NoReturn
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.routing import Match
 
 from api.dialects.gemini.router import router as gemini
 from api.edge import RequestEdge
@@ -12,8 +13,11 @@ from api.errors import to_app_error
 from api.limits import BodyLimit
 from api.native.router import router as native
 from api.state import ApiState
+from core.errors import MethodNotAllowed
 
 __all__ = ["ApiState", "create_app"]
+
+_METHODS = ("GET", "POST", "PATCH", "DELETE")
 
 
 def create_app(state: ApiState) -> FastAPI:
@@ -28,6 +32,15 @@ def create_app(state: ApiState) -> FastAPI:
     return app
 
 
-async def _to_edge(_request: Request, error: Exception) -> NoReturn:
+async def _to_edge(request: Request, error: Exception) -> NoReturn:
     """Unknown routes and wrong methods take the one way out that all errors take."""
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        allowed = ", ".join(method for method in _METHODS if _answers(request, method))
+        raise MethodNotAllowed(f"This route answers to {allowed}.", metadata={"allowed": allowed})
     raise to_app_error(error) from None
+
+
+def _answers(request: Request, method: str) -> bool:
+    """Ask every route: Starlette names the methods of the first one alone."""
+    scope = {**request.scope, "method": method}
+    return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from api import json_text
-from core.errors import AppError, Cancelled, Internal, InvalidArgument, MethodNotAllowed, RouteNotFound
+from core.errors import AppError, Cancelled, Internal, InvalidArgument, RouteNotFound
 
 log = logging.getLogger(__name__)
 
@@ -113,9 +113,6 @@ def to_app_error(error: Exception) -> AppError:
         return error if error.code in TABLE else Internal(error.message)
     if isinstance(error, HTTPException) and error.status_code == 404:
         return RouteNotFound("There is no such route. The documentation lists the routes.")
-    if isinstance(error, HTTPException) and error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
-        return MethodNotAllowed(f"This route answers to {allowed}.", metadata={"allowed": allowed})
     if isinstance(error, ClientDisconnect):
         return Cancelled("The client hung up while it sent its request.")
     log.error("unforeseen error", exc_info=error)

@@ -1,33 +1,21 @@
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from api.app import ApiState
-from core.ids import new_incarnation
-from core.secret import RootSecret
 from core.settings import Settings, load_settings
-from core.transport.local import LocalTransport
-from models.api_key import Scope
-from models.schema import upgrade
-from models.session import Database, sqlite_url
 from prompting.format import PromptFormat
 from prompting.served_model import ServedModel
-from tests.api.harness import ALIAS, MODEL, Server, serving, user, words
-from tests.fakes.clock import ManualClock
-from tests.fakes.worker import WorkerDouble
-from tests.tiny_models import built_in_folder
+from tests.api.harness import ALIAS, MODEL, Server, open_server, user, words
+from workers.engine.loading.built_in import built_in_model
+from workers.engine.loading.progress import silent
 
 
 @pytest.fixture(scope="session")
-def prompt_format() -> PromptFormat:
-    return PromptFormat.load(built_in_folder())
-
-
-@pytest.fixture
-def served_model(prompt_format: PromptFormat) -> ServedModel:
+def served_model() -> ServedModel:
+    """The tokenizer and template of the built-in model under small limits; nothing computes with it."""
+    folder = built_in_model(load_settings().model_cache_dir, silent)
     return ServedModel(
         name=MODEL,
         aliases=(ALIAS, "org/other"),
@@ -38,42 +26,34 @@ def served_model(prompt_format: PromptFormat) -> ServedModel:
         output_token_limit=399,
         min_cache_tokens=64,
         fingerprint="aa:bb",
-        format=prompt_format,
+        format=PromptFormat.load(folder),
     )
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+@pytest.fixture(scope="session")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return load_settings(
-        data_dir=tmp_path, max_body_bytes=100_000, max_caches_per_project=30, request_timeout_seconds=30
+        data_dir=tmp_path_factory.mktemp("data"),
+        max_body_bytes=100_000,
+        max_caches_per_project=30,
+        request_timeout_seconds=30,
     )
+
+
+@pytest.fixture(scope="session")
+def shared_server(
+    tmp_path_factory: pytest.TempPathFactory, settings: Settings, served_model: ServedModel
+) -> Iterator[Server]:
+    with open_server(tmp_path_factory.mktemp("server"), settings, served_model) as server:
+        yield server
 
 
 @pytest.fixture
-def server(tmp_path: Path, settings: Settings, served_model: ServedModel) -> Iterator[Server]:
-    database = Database(sqlite_url(tmp_path / "api.sqlite3"), settings.database_pool_size)
-    upgrade(database)
-    clock = ManualClock()
-    transport = LocalTransport(new_incarnation())
-    is_ready = [True]
-    state = ApiState(
-        settings=settings,
-        database=database,
-        clock=clock,
-        secret=RootSecret.load_or_create(tmp_path / "secret"),
-        transport=transport,
-        served_model=served_model,
-        ready=lambda: is_ready[0],
-    )
-    worker = WorkerDouble(transport, database, clock)
-    with serving(state) as url:
-        server = Server(url, state, worker, clock, "", "", is_ready)
-        server.project_id = server.add_project("default")
-        server.key = server.add_key(server.project_id, *Scope)
-        yield server
-        worker.release.set()
-        worker.join()
-    database.dispose()
+def server(shared_server: Server) -> Iterator[Server]:
+    """The server all tests share, with a project that is this test's own."""
+    shared_server.begin()
+    yield shared_server
+    shared_server.worker.end()
 
 
 @pytest.fixture

@@ -2,9 +2,11 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,9 +15,16 @@ import uvicorn
 from api.app import ApiState, create_app
 from api.server import server_config
 from core import api_keys
+from core.ids import new_incarnation
+from core.secret import RootSecret
+from core.settings import Settings
+from core.transport.local import LocalTransport
 from models.api_key import ApiKey, Scope, insert_api_key, revoke_api_key
 from models.project import create_project
-from tests.fakes.clock import ManualClock
+from models.schema import upgrade
+from models.session import Database, sqlite_url
+from prompting.served_model import ServedModel
+from tests.fakes.clock import START, ManualClock
 from tests.fakes.worker import Script, WorkerDouble
 
 MODEL = "tiny"
@@ -30,9 +39,9 @@ class Server:
     state: ApiState
     worker: WorkerDouble
     clock: ManualClock
-    project_id: str
-    key: str
-    is_ready: list[bool] = field(default_factory=lambda: [True])
+    is_ready: list[bool]
+    project_id: str = ""
+    key: str = ""
 
     @property
     def script(self) -> Script:
@@ -41,6 +50,14 @@ class Server:
     @script.setter
     def script(self, script: Script) -> None:
         self.worker.script = script
+
+    def begin(self) -> None:
+        """Start a test: a project of its own with a key, the clock and the worker as they were."""
+        self.clock.advance((START - self.clock.now()).total_seconds())
+        self.worker.reset()
+        self.is_ready[0] = True
+        self.project_id = self.add_project(f"project {time.monotonic_ns()}")
+        self.key = self.add_key(self.project_id, *Scope)
 
     def add_key(self, project_id: str | None, *scopes: Scope) -> str:
         minted = api_keys.mint(self.state.secret.derive(api_keys.PEPPER))
@@ -64,12 +81,47 @@ class Server:
         with self.state.database.write() as session:
             revoke_api_key(session, str(api_keys.parse(shown)), self.clock.now())
 
+    @contextmanager
+    def later(self, call: Callable[[], httpx.Response]) -> Iterator[Future[httpx.Response]]:
+        """Make a call that does not return at once."""
+        with ThreadPoolExecutor(1) as pool:
+            yield pool.submit(call)
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline, "it never happened"
+            time.sleep(0.005)
+
     def client(self, key: str | None = None) -> httpx.Client:
         return httpx.Client(base_url=self.url, headers={"x-goog-api-key": key or self.key}, timeout=20)
 
 
 @contextmanager
-def serving(state: ApiState) -> Iterator[str]:
+def open_server(folder: Path, settings: Settings, served_model: ServedModel) -> Iterator[Server]:
+    """Start a server with an empty database in `folder`, and stop it with everything that runs in it."""
+    database = Database(sqlite_url(folder / "api.sqlite3"), settings.database_pool_size)
+    upgrade(database)
+    clock, is_ready = ManualClock(), [True]
+    transport = LocalTransport(new_incarnation())
+    state = ApiState(
+        settings=settings,
+        database=database,
+        clock=clock,
+        secret=RootSecret.load_or_create(folder / "secret"),
+        transport=transport,
+        served_model=served_model,
+        ready=lambda: is_ready[0],
+    )
+    worker = WorkerDouble(transport, database, clock)
+    with _serving(state) as url:
+        yield Server(url, state, worker, clock, is_ready)
+        worker.end()
+    database.dispose()
+
+
+@contextmanager
+def _serving(state: ApiState) -> Iterator[str]:
     server = uvicorn.Server(server_config(create_app(state), "127.0.0.1", 0))
     thread = threading.Thread(target=server.run)
     thread.start()

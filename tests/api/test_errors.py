@@ -104,6 +104,9 @@ class TestDetails:
 
 
 class TestToAppError:
+    def test_an_unknown_route_is_ours(self) -> None:
+        assert isinstance(to_app_error(HTTPException(404)), errors.RouteNotFound)
+
     def test_what_nobody_foresaw_is_logged_and_told_to_no_caller(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -116,7 +119,7 @@ class TestToAppError:
         assert isinstance(to_app_error(errors.ModelBroken("x")), errors.Internal)
 
     def test_a_wrong_method_tells_the_right_ones(self) -> None:
-        error = to_app_error(HTTPException(405, headers={"Allow": "GET, POST"}))
+        error = errors.MethodNotAllowed("x", metadata={"allowed": "GET, POST"})
         response = error_response(error, request("/v1/cachedContents"))
         assert (response.status_code, response.headers["allow"]) == (405, "GET, POST")
 

@@ -34,6 +34,7 @@ class Script:
     hold_before: int | None = None
     build_error: AppError | None = None
     hold_builds: bool = False
+    hold_built: bool = False  # after the cache has become ACTIVE, before that is told
     refusal: AppError | None = None
 
 
@@ -57,9 +58,18 @@ class WorkerDouble:
     def generated(self) -> list[Generate]:
         return [message for message in self.sent if isinstance(message, Generate)]
 
-    def join(self) -> None:
-        """Wait until nothing runs any more."""
-        for thread in self._threads:
+    def reset(self) -> None:
+        """Forget what was told and what was heard."""
+        self.script = Script()
+        self.sent.clear()
+        self.cancelled.clear()
+        self.release.clear()
+
+    def end(self) -> None:
+        """Let everything that holds go on, and wait until nothing runs any more."""
+        self.release.set()
+        while self._threads:
+            thread = self._threads.pop()
             thread.join(timeout=10)
             assert not thread.is_alive(), "a message never ended: neither released nor cancelled"
 
@@ -110,4 +120,6 @@ class WorkerDouble:
                 lifecycle.fail(session, self.clock, message.cache_id, error.code)
             elif not lifecycle.activate(session, self.clock, message.cache_id, message.fencing_token):
                 error = CacheExpired("It expired before it was built.")
+        if script.hold_built:
+            self.release.wait(10)
         self.transport.publish(message.cache_id, BuiltEvent(0) if error is None else FailedEvent(0, error))

@@ -1,0 +1,16 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.settings import Settings
+from prompting.served_model import ServedModel
+from tests.api.harness import Server, open_server
+
+
+@pytest.fixture
+def server(tmp_path: Path, settings: Settings, served_model: ServedModel) -> Iterator[Server]:
+    """A server of its own for each test: what is seen here spans projects."""
+    with open_server(tmp_path, settings, served_model) as server:
+        server.begin()
+        yield server
