@@ -41,8 +41,11 @@ _REFUSED_FIELDS = {
     "dual_chunk_attention_config": "chunked attention",
     "attn_logit_softcapping": "soft-capped attention",
     "alibi": "ALiBi positions",
-    "ssm_cfg": "state-space layers",
-    "mamba_d_state": "state-space layers",
+    "attention_window_size": "windowed attention",
+    "hybrid_override_pattern": "layers of several kinds",
+    "layers_block_type": "layers of several kinds",
+    "block_types": "layers of several kinds",
+    "attn_layer_indices": "layers of several kinds",
     "linear_num_key_heads": "linear attention",
     "is_encoder_decoder": "an encoder",
 }
@@ -129,6 +132,9 @@ def check_config(config: dict[str, Any]) -> None:
     for name, meaning in _REFUSED_FIELDS.items():
         if config.get(name):
             raise _unsupported(kind, f"{meaning} ({name} = {_short(config[name])})")
+    for name in config:
+        if name.startswith(("mamba", "ssm_")):
+            raise _unsupported(kind, f"state-space layers ({name})")
     _check_attention(kind, config)
     _check_positions(kind, config)
     architectures = config.get("architectures") or []
@@ -168,7 +174,7 @@ def _check_positions(kind: str, config: dict[str, Any]) -> None:
 def _check_tensors(
     tensors: dict[str, Tensor], config: dict[str, Any], *, layers: int, vocab_size: int, hidden: int
 ) -> None:
-    """Every layer must have what the first has, and the embedding the size that config.json says."""
+    """Every layer must have what the first has, and there must be an embedding of the size that config.json says."""
     parts: dict[str, set[str]] = {}
     for name in tensors:
         before, found, after = name.partition("layers.")
@@ -182,6 +188,8 @@ def _check_tensors(
             raise _incomplete(f"layer {layer} of {layers} has no {missing[0] if missing else 'weights'}")
     if len(parts) != layers:
         raise _incomplete(f"it has {len(parts)} layers and config.json says {layers}")
+    if config["model_type"] not in FAMILIES:
+        return  # other families name their outer tensors in their own ways
     embedding = tensors.get("model.embed_tokens.weight")
     if embedding is None or embedding.shape != (vocab_size, hidden):
         found_shape = None if embedding is None else embedding.shape

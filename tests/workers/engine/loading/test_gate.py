@@ -90,6 +90,8 @@ def test_what_changes_nothing_for_a_prefix_is_let_in(change: dict[str, Any], tmp
         ({"attn_logit_softcapping": 50.0}, "soft-capped"),
         ({"alibi": True}, "ALiBi"),
         ({"attention_chunk_size": 8192}, "chunked attention"),
+        ({"mamba_d_state": 128}, r"state-space layers \(mamba_d_state\)"),
+        ({"block_types": ["recurrent", "attention"]}, "layers of several kinds"),
         ({"sliding_window": 4096}, "a sliding window of 4096 tokens"),
         ({"sliding_window": 4096, "use_sliding_window": True}, "a sliding window of 4096 tokens"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "1 of 2 layers without full attention"),
