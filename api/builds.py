@@ -72,14 +72,17 @@ async def _build(state: ApiState, pending: Cache, patience: Patience) -> None:
 
 
 async def _give_up(state: ApiState, caller: ProjectCaller, cache_id: str, reason: str) -> Cache:
-    """Stop the build and fail the cache, unless it is ACTIVE or FAILED already. Gives it as it stands then."""
-    state.transport.cancel(cache_id)
+    """Fail the cache, unless it is ACTIVE or FAILED already, and stop the build. Gives the cache as it stands then."""
 
     def fail(session: Session) -> Cache:
         lifecycle.fail(session, state.clock, cache_id, reason)
         return _get(find_cache(session, caller.project_id, cache_id))
 
-    return await state.pools.write(fail)
+    try:
+        return await state.pools.write(fail)
+    finally:
+        # After the row has ended, so that a build which is only about to start finds that, and starts no more.
+        state.transport.cancel(cache_id)
 
 
 def _get(cache: Cache | None) -> Cache:

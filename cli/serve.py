@@ -1,6 +1,8 @@
 """`headstart serve`: the embedded server behind HTTP, until it is told to stop."""
 
+import asyncio
 import json
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -19,6 +21,9 @@ from cli.progress import conversion_progress
 from core import logs
 from core.errors import SettingsInvalid
 from core.settings import Settings, load_settings
+
+# Told to stop, requests have this long to finish by themselves; then the engine ends them. uvicorn cuts off what is left.
+_FINISH_SECONDS = 5.0
 
 
 def serve(
@@ -50,15 +55,23 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn that says when it answers."""
+    """uvicorn that says when it answers, and ends what still runs some seconds after it was told to stop."""
 
-    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, announce: Callable[[], None], end_requests: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._announce = announce
+        self._end_requests = end_requests
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        ending = asyncio.get_running_loop().call_later(_FINISH_SECONDS, self._end_requests)
+        await super().shutdown(sockets)
+        ending.cancel()
 
 
 def _run(
@@ -74,7 +87,11 @@ def _run(
         ready=lambda: not server.should_exit,
     )
     config = server_config(create_app(state), settings.host, settings.port)
-    server = _Server(config, announce)
+    server = _Server(config, announce, running.transport.close)
+    for each in (signal.SIGINT, signal.SIGTERM):
+        # uvicorn puts back the handlers it found and raises the signal once more: it must not end the process then, with
+        # usage unsettled and the data folder locked.
+        signal.signal(each, server.handle_exit)
     server.run(sockets=[listener])
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from caching import lifecycle
 from core.clock import Clock
-from core.errors import AppError, CacheNotFound, Cancelled, DeadlineExceeded
+from core.errors import AppError, CacheNotFound, DeadlineExceeded, Unavailable
 from core.ids import cache_name
 from core.messages import BuildCache, BuiltEvent, FailedEvent, LastEvent
 from models.cache import find_token_ids, list_caches_to_rebuild
@@ -36,7 +36,7 @@ class CacheBuilds:
         """Compute a new cache, activate it and tell its channel. Called on a unit's thread."""
         token_ids = self._token_ids(message.cache_id)
         if token_ids is None:
-            self._fail(message, Cancelled("The cached content ended before it was built."))
+            self._fail(message, _ended_before())
             return
 
         def on_end(ending: Ending, error: AppError | None) -> None:
@@ -76,9 +76,7 @@ class CacheBuilds:
 
     def _end_build(self, message: BuildCache, ending: Ending, error: AppError | None) -> None:
         if ending != Ending.BUILT:
-            self._fail(
-                message, error or Cancelled("The cached content was not built: nobody waits for it any more.")
-            )
+            self._fail(message, error or _stopping())
             return
         with self._database.write() as session:
             is_active = lifecycle.activate(session, self._clock, message.cache_id, message.fencing_token)
@@ -86,10 +84,7 @@ class CacheBuilds:
             self._publish(message.cache_id, BuiltEvent(0))
         else:
             self._engine.drop(message.cache_id)
-            error = DeadlineExceeded(
-                "The cached content expired, or was given up, before it was built. Give it a longer ttl."
-            )
-            self._publish(message.cache_id, FailedEvent(0, error))
+            self._publish(message.cache_id, FailedEvent(0, _ended_before()))
 
     def _fail(self, message: BuildCache, error: AppError) -> None:
         """End the row unbilled, give its memory back, tell whoever waits."""
@@ -97,8 +92,8 @@ class CacheBuilds:
 
         def end_row() -> None:
             with self._database.write() as session:
-                lifecycle.fail(session, self._clock, message.cache_id, error.code)
-            self._publish(message.cache_id, FailedEvent(0, error))
+                is_ours = lifecycle.fail(session, self._clock, message.cache_id, error.code)
+            self._publish(message.cache_id, FailedEvent(0, error if is_ours else _ended_before()))
 
         self._units.start(end_row, lambda failure: self._publish(message.cache_id, FailedEvent(0, failure)))
 
@@ -114,3 +109,13 @@ class CacheBuilds:
 
 def _log_failure(error: AppError) -> None:
     log.error("after a rebuild: %s", error)
+
+
+def _ended_before() -> DeadlineExceeded:
+    """Its expiry has passed; or its own caller gave it up, who does not read this."""
+    return DeadlineExceeded("The cached content expired before it was built. Give it a longer ttl.")
+
+
+def _stopping() -> Unavailable:
+    """The one reason left why a build ends early: whoever else stops one has ended the row before."""
+    return Unavailable("The server is stopping; nothing was done. Send it again.", retry_after_seconds=1)

@@ -6,10 +6,9 @@ Knows no engine and no database. Not thread-safe: one thread at a time calls it.
 from collections import deque
 from collections.abc import Callable
 
+from core.messages import Generate, TokensEvent
 from prompting.detokenizer import Detokenizer
 from prompting.stop import StopMatcher
-
-from core.messages import Generate, TokensEvent
 
 
 class Generation:

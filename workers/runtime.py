@@ -9,8 +9,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from prompting.format import PromptFormat
-
 from billing import usage
 from core.clock import Clock, instant
 from core.errors import AppError, Unavailable
@@ -25,6 +23,7 @@ from core.messages import (
     Message,
 )
 from models.session import Database
+from prompting.format import PromptFormat
 from workers.cache_builds import CacheBuilds
 from workers.engine.engine import Engine
 from workers.engine.sequence import Ending, Sequence
@@ -182,11 +181,11 @@ class Runtime:
         if not is_ours:
             log.warning("usage was settled elsewhere", extra={"request_id": message.request_id})
             return
-        reason = _REASONS.get(ending)
+        reason = _REASONS.get(ending) if is_owed else None
         last = (
             FinishedEvent(generation.number(), reason)
             if reason is not None
-            else FailedEvent(generation.number(), error or Unavailable("The engine gave the request up."))
+            else FailedEvent(generation.number(), error or _given_up())
         )
         self._publish(message.request_id, last)
 
@@ -194,3 +193,8 @@ class Runtime:
         """The ending could not be recorded: the row stays reserved, unbilled, until the next start voids it."""
         log.error("usage of %s was not recorded: %s", generation.message.request_id, error)
         self._publish(generation.message.request_id, FailedEvent(generation.number(), error))
+
+
+def _given_up() -> Unavailable:
+    """Stopped before its first token: by its own caller, who does not read this, or because the server stops."""
+    return Unavailable("The server is stopping; nothing was done. Send it again.", retry_after_seconds=1)

@@ -62,6 +62,14 @@ class LocalTransport:
         self._handle = handle
         self._cancel = cancel
 
+    def close(self) -> None:
+        """Take nothing more, and stop what runs: whoever has a channel open learns it from its last event."""
+        self._handle = None
+        with self._lock:
+            channel_ids = list(self._channels)
+        for channel_id in channel_ids:
+            self.cancel(channel_id)
+
     def open(self, channel_id: str) -> LocalChannel:
         channel = LocalChannel(channel_id, self._forget)
         with self._lock:
@@ -69,9 +77,12 @@ class LocalTransport:
         return channel
 
     def send(self, message: Message) -> None:
-        if self._handle is None:
-            raise Unavailable("No engine is connected yet. Try again in a moment.", retry_after_seconds=1)
-        self._handle(message)
+        handle = self._handle
+        if handle is None:
+            raise Unavailable(
+                "The server is starting or stopping. Try again in a moment.", retry_after_seconds=1
+            )
+        handle(message)
 
     def cancel(self, channel_id: str) -> None:
         if self._cancel is not None:
