@@ -7,7 +7,8 @@ from google.genai import types
 
 from cli.demo.answers import Answer, CacheHandle
 
-MAX_OUTPUT_TOKENS = 32
+MAX_OUTPUT_TOKENS = 40
+SENTENCE_ENDS = [".", "\n"]  # one sentence is enough to see that the document was read
 
 
 class DemoClient:
@@ -37,7 +38,9 @@ class DemoClient:
     def ask(self, question: str, cache: CacheHandle | None) -> Answer:
         """Stream an answer, greedily: with a cache only the question travels, without one all of it."""
         asked = types.Content(role="user", parts=[types.Part(text=question)])
-        config = types.GenerateContentConfig(temperature=0, max_output_tokens=MAX_OUTPUT_TOKENS)
+        config = types.GenerateContentConfig(
+            temperature=0, max_output_tokens=MAX_OUTPUT_TOKENS, stop_sequences=SENTENCE_ENDS
+        )
         if cache is None:
             config.system_instruction = self._instruction
             contents = [self._document, asked]

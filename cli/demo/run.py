@@ -18,13 +18,13 @@ from cli.demo.story import Story
 
 HANDBOOK = Path(__file__).parent.parent.parent / "examples" / "handbook.txt"
 INSTRUCTION = "You answer questions about this handbook in one short sentence."
-COLD_QUESTION = "What was the building before it was a workshop?"
+COLD_QUESTION = "When was the building a tram depot?"
 QUESTIONS = (
     "What temperature does the glaze firing reach?",
-    "Who is the safety officer?",
-    "How many beehives are on the roof?",
-    "What is the laser cutter used for?",
-    "When is the spring sale?",
+    "Who is the keeper of the wood room?",
+    "Who is the beekeeper?",
+    "What was the number of the tram that gave the workshop its name?",
+    "What is the telephone number of the front desk?",
 )
 CACHE_TTL_SECONDS = 600
 
@@ -47,7 +47,7 @@ def run(story: Story) -> DemoResult:
     handbook = HANDBOOK.read_text(encoding="utf-8")
     start = datetime.now(UTC).replace(microsecond=0)
     with tempfile.TemporaryDirectory(prefix="headstart-demo-") as folder, ExitStack() as running:
-        with story.waiting("starting a server of its own, with a temporary data folder"):
+        with story.waiting("starting a server, with a temporary data folder"):
             server = running.enter_context(running_server(Path(folder)))
         client = DemoClient(server.address, server.project_key, INSTRUCTION, handbook)
         story.introduce(server.address, client.model, len(handbook.split()))
@@ -59,10 +59,10 @@ def run(story: Story) -> DemoResult:
 
 def ask_questions(client: DemoClient, story: Story) -> tuple[Answer, list[Answer], int]:
     """One question with the whole handbook in the request, then others against the cache."""
-    with story.waiting("asking without a cache: the whole handbook travels and is computed"):
+    with story.waiting("asking without a cache: all is computed"):
         cold = client.ask(COLD_QUESTION, cache=None)
     story.tell_answer(cold)
-    with story.waiting("creating the cache: computed once more, and kept", about_seconds=cold.first_text_s):
+    with story.waiting("creating the cache: computed, and kept", about_seconds=cold.first_text_s):
         cache = client.create_cache(CACHE_TTL_SECONDS)
     story.tell_cache(cache.name, cache.token_count)
     hits = []

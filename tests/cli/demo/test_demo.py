@@ -1,8 +1,12 @@
 """`headstart demo --json` from the outside: a real server, a real model, one line."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,3 +25,24 @@ def test_the_demo_shows_what_it_promises() -> None:
     # Far below what it reaches on a quiet machine: this test is about truth, not speed.
     assert shown["cold_ttft_s"] > 3 * shown["hit_ttft_s"]
     assert shown["speedup"] == pytest.approx(shown["cold_ttft_s"] / shown["hit_ttft_s"], rel=0.05)
+
+
+def test_a_demo_that_is_told_to_stop_takes_its_server_along(tmp_path: Path) -> None:
+    headstart = Path(sys.executable).with_name("headstart")
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([headstart, "demo", "--json"], env=environment, stdout=subprocess.DEVNULL) as demo:
+        pid_file = wait_for(lambda: next(tmp_path.glob("headstart-demo-*/data/pid"), None))
+        server = int(pid_file.read_text())
+        demo.send_signal(signal.SIGTERM)
+        assert demo.wait(timeout=60) == 128 + signal.SIGTERM
+    assert not Path(f"/proc/{server}").exists()
+    assert list(tmp_path.glob("headstart-demo-*")) == []
+
+
+def wait_for(find: Callable[[], Path | None], within_seconds: float = 60) -> Path:
+    deadline = time.monotonic() + within_seconds
+    while time.monotonic() < deadline:
+        if (found := find()) is not None and found.read_text():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it did not come")
