@@ -53,11 +53,12 @@ class TailPool:
     """Seats for private tails: what a request has of its own, preallocated, one row of `capacity` tokens a seat.
 
     The lowest free seat is given out first, so that the seats in use stay together and one strided view covers them.
+    A free seat holds zeros. Attention reads behind a row's last token too, under a mask that no NaN or infinity respects:
+    what one request left there must never reach the next.
     """
 
     def __init__(self, shape: ModelShape, config: EngineConfig) -> None:
         self.capacity = config.tail_tokens
-        # Zeros, not empty: attention reads masked positions too, and an uninitialised NaN would survive the mask.
         self.slabs = _lazy_zeros(
             (
                 shape.layers,
@@ -79,7 +80,8 @@ class TailPool:
         """The lowest free seat. Raises IndexError where there is none: ask free_count first."""
         return self._free.pop(0)
 
-    def give_back(self, seat: int) -> None:
+    def give_back(self, seat: int, used_tokens: int) -> None:
+        self.slabs[:, :, seat, :, :used_tokens] = 0
         self._free.append(seat)
         self._free.sort()
 

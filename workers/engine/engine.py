@@ -52,8 +52,9 @@ class Engine:
         self._attend = choose_backend(config.device)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = False
+        self._has_stopped = False
         self._open_count = 0
-        self._count_lock = threading.Lock()
+        self._lock = threading.RLock()  # of the count, and of the end of the inbox
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     @property
@@ -65,32 +66,37 @@ class Engine:
 
     def stop(self) -> None:
         """End everything under way as CANCELLED and stop the thread. Returns when it has stopped."""
-        self._inbox.put(self._begin_stop)
+        self._leave(self._begin_stop)
         self._thread.join()
 
     def submit(self, sequence: Sequence) -> None:
-        """Take a request. Raises Unavailable where too many wait already."""
+        """Take a request. Raises Unavailable where too many wait already, or where the engine has stopped."""
         limit = self.config.max_running_requests + self.config.max_waiting_requests
-        with self._count_lock:
+        with self._lock:
             if self._open_count >= limit:
                 raise Unavailable(
                     f"{limit} requests are running or waiting already. Try again in a moment.",
                     retry_after_seconds=1,
                 )
+            if not self._leave(lambda: self._scheduler.add_sequence(sequence, self._end)):
+                raise _stopped()
             self._open_count += 1
-        self._inbox.put(lambda: self._scheduler.add_sequence(sequence, self._end))
 
     def build(self, build: Build) -> None:
-        """Compute a cache's KV. One that is there already ends at once, one under way ends with the first."""
-        self._inbox.put(lambda: self._scheduler.add_build(build))
+        """Compute a cache's KV. One that is there already ends at once, one under way ends with the first.
+
+        Raises Unavailable where the engine has stopped.
+        """
+        if not self._leave(lambda: self._scheduler.add_build(build)):
+            raise _stopped()
 
     def cancel(self, identifier: str) -> None:
         """Stop the request of this id, or the build of this cache id, before the next step. Unknown ids are ignored."""
-        self._inbox.put(lambda: self._scheduler.cancel(identifier, self._end))
+        self._leave(lambda: self._scheduler.cancel(identifier, self._end))
 
     def drop(self, cache_id: str) -> None:
         """The cache has ended: give its blocks back once its last reader has finished."""
-        self._inbox.put(lambda: self._scheduler.drop(cache_id))
+        self._leave(lambda: self._scheduler.drop(cache_id))
 
     def call(self, function: Callable[[Segments], Result]) -> "Future[Result]":
         """Run a function on the engine thread between two steps: for checks of what only that thread may read."""
@@ -102,15 +108,35 @@ class Engine:
             except Exception as error:  # noqa: BLE001 - it is raised again where the future is read
                 future.set_exception(error)
 
-        self._inbox.put(run)
+        if not self._leave(run):
+            raise _stopped()
         return future
 
+    def _leave(self, message: Callable[[], None]) -> bool:
+        """Leave a message for the engine thread; False where it has stopped and would never take it."""
+        with self._lock:
+            if not self._has_stopped:
+                self._inbox.put(message)
+            return not self._has_stopped
+
     def _run(self) -> None:
+        try:
+            self._run_until_stopped()
+        finally:
+            # However it came to an end: whoever was told that his message is taken is told what became of it.
+            with self._lock:
+                self._has_stopped = True
+            self._take_messages(wait=False)
+            self._scheduler.stop(self._end)
+
+    def _run_until_stopped(self) -> None:
         work: list[tuple[Build | Sequence, Row]] = []
-        while not self._stopping:
+        while True:
             # Without rows nothing can change but by a message: room is only given back by steps and messages.
             self._take_messages(wait=not work)
-            self._scheduler.admit()
+            if self._stopping:
+                return
+            self._scheduler.admit(self._end)
             work = self._scheduler.next_rows()
             if not work:
                 continue
@@ -122,7 +148,6 @@ class Engine:
                 self._scheduler.fail(
                     [item for item, _ in work], Internal(f"The engine failed: {error}"), self._end
                 )
-        self._scheduler.stop(self._end)
 
     def _begin_stop(self) -> None:
         self._stopping = True
@@ -131,7 +156,7 @@ class Engine:
         try:
             if wait:
                 self._inbox.get()()
-            while not self._stopping:
+            while True:
                 self._inbox.get_nowait()()
         except queue.Empty:
             return
@@ -165,6 +190,10 @@ class Engine:
     def _end(self, sequence: Sequence, ending: Ending, error: AppError | None = None) -> None:
         """The one way out of a request, whatever the reason."""
         self._scheduler.release(sequence)
-        with self._count_lock:
+        with self._lock:
             self._open_count -= 1
         sequence.on_end(ending, error)
+
+
+def _stopped() -> Unavailable:
+    return Unavailable("The engine has stopped.", retry_after_seconds=1)

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
+_OWN_GROUPS = Path("/proc/self/cgroup")
 _CGROUP_V1 = _CGROUP / "memory" / "memory.limit_in_bytes"
 
 
@@ -15,7 +16,7 @@ def _cgroup_limits() -> list[int]:
     """Limits of this process's group and of those above it (v2), or of the v1 hierarchy's root as seen from here."""
     limits = [_read(_CGROUP_V1)]
     try:
-        lines = Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines()
+        lines = _OWN_GROUPS.read_text(encoding="ascii").splitlines()
     except OSError:
         lines = []
     for line in lines:

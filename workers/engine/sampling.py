@@ -19,7 +19,7 @@ def sample(logits: torch.Tensor, sampling: Sampling, position: int) -> int:
 
     Temperature, then top-k, then top-p, in transformers' order; the draw inverts the cumulative distribution.
     """
-    if sampling.temperature == 0:
+    if sampling.temperature < _COLDEST:
         return int(logits.argmax())
     scores = TemperatureLogitsWarper(sampling.temperature)(_NO_HISTORY, logits.unsqueeze(0))
     if sampling.top_k:
@@ -31,6 +31,9 @@ def sample(logits: torch.Tensor, sampling: Sampling, position: int) -> int:
     chosen = int(torch.searchsorted(cumulative, draw, right=True))
     return min(chosen, int(torch.isfinite(scores[0]).nonzero()[-1]))
 
+
+# Below it scores would leave float32, and but for exact ties a draw is greedy anyway.
+_COLDEST = 1e-5
 
 # The warpers' signature wants the token history; these three do not read it.
 _NO_HISTORY = torch.empty((1, 0), dtype=torch.long)

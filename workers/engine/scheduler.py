@@ -1,4 +1,4 @@
-"""Who is in the engine, and what runs next. Called on the engine thread only; no tensors but the spill of a full tail."""
+"""Who is in the engine, and what runs next. Called on the engine thread only; no tensors but those of tails that move or end."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -66,7 +66,7 @@ class Scheduler:
             return
         self._waiting.append(sequence)
 
-    def admit(self) -> None:
+    def admit(self, end: EndSequence) -> None:
         """Give room to what waits, in order. A request whose build is under way lets others pass."""
         for build in self._builds.values():
             if build.segment is None:
@@ -74,16 +74,14 @@ class Scheduler:
         for sequence in [s for s in self._waiting if not s.is_waiting_for_build]:
             if not self._tails.free_count:
                 break
-            tokens = sequence.private_tokens(self._tails.capacity)
-            private = self._segments.allocate(tokens, is_pinned=False) if tokens else None
-            if tokens and private is None:
+            if self._has_place(sequence):
+                sequence.seat = self._tails.take()
+                self._waiting.remove(sequence)
+                self._running.append(sequence)
+            elif self._running:
                 break
-            if private is not None:
-                self._segments.acquire(private)
-            sequence.private = private
-            sequence.seat = self._tails.take()
-            self._waiting.remove(sequence)
-            self._running.append(sequence)
+            else:  # nothing runs that could give room back: what does not fit now would wait, and block, for ever
+                end(sequence, Ending.FAILED, self._no_room(sequence))
 
     def next_rows(self) -> list[tuple[Build | Sequence, Row]]:
         """All decode rows, then prefill rows of at most one chunk together; builds and prompts go first in turn."""
@@ -159,7 +157,7 @@ class Scheduler:
         if sequence in self._running:
             self._running.remove(sequence)
         if sequence.seat is not None:
-            self._tails.give_back(sequence.seat)
+            self._tails.give_back(sequence.seat, sequence.tail_tokens(self._tails.capacity))
             sequence.seat = None
         for segment in (sequence.private, sequence.prefix):
             if segment is not None:
@@ -168,6 +166,18 @@ class Scheduler:
         for build in self._builds.values():
             if sequence in build.followers:
                 build.followers.remove(sequence)
+
+    def _has_place(self, sequence: Sequence) -> bool:
+        """Allocate the private segment of a request that needs one. A build that waits for blocks comes first."""
+        tokens = sequence.private_tokens(self._tails.capacity)
+        if not tokens:
+            return True
+        if any(build.segment is None for build in self._builds.values()):
+            return False
+        sequence.private = self._segments.allocate(tokens, is_pinned=False)
+        if sequence.private is not None:
+            self._segments.acquire(sequence.private)
+        return sequence.private is not None
 
     def _sequences(self) -> list[Sequence]:
         return [*self._running, *self._waiting]
@@ -212,34 +222,33 @@ class Scheduler:
     def _refuse_build(self, build: Build) -> AppError | None:
         """A new pin must fit the share of the arena that pins may take; a rebuild must fit the arena."""
         pool = self._segments.arena.pool
-        share = 1.0 if build.is_rebuild else self._config.pinned_share
-        limit = int(pool.block_count * share)
+        limit = int(pool.block_count * (1.0 if build.is_rebuild else self._config.pinned_share))
         unplaced = sum(blocks_for(len(b.token_ids)) for b in self._builds.values() if b.segment is None)
-        pinned = self._segments.pinned_block_count + unplaced
-        return (
-            _arena_full("cache", len(build.token_ids), pinned, limit)
-            if _exceeds(build, pinned, limit)
-            else None
-        )
+        held = self._segments.shared_block_count + unplaced
+        if held + blocks_for(len(build.token_ids)) > limit:
+            return _arena_full("cache", len(build.token_ids), held, limit)
+        return None
 
     def _refuse_sequence(self, sequence: Sequence) -> AppError | None:
         """What can never fit beside the pins is refused; what does not fit now waits."""
-        tokens = sequence.private_tokens(self._tails.capacity)
-        limit = self._segments.arena.pool.block_count
-        pinned = self._segments.pinned_block_count
-        if pinned + blocks_for(tokens) > limit:
-            return _arena_full("request", tokens, pinned, limit)
+        needed = blocks_for(sequence.private_tokens(self._tails.capacity))
+        if self._segments.pinned_block_count + needed > self._segments.arena.pool.block_count:
+            return self._no_room(sequence)
         return None
 
+    def _no_room(self, sequence: Sequence) -> AppError:
+        return _arena_full(
+            "request",
+            sequence.private_tokens(self._tails.capacity),
+            self._segments.shared_block_count,
+            self._segments.arena.pool.block_count,
+        )
 
-def _exceeds(build: Build, pinned: int, limit: int) -> bool:
-    return pinned + blocks_for(len(build.token_ids)) > limit
 
-
-def _arena_full(what: str, tokens: int, pinned_blocks: int, limit_blocks: int) -> ArenaFull:
-    used, limit = pinned_blocks * BLOCK_TOKENS, limit_blocks * BLOCK_TOKENS
+def _arena_full(what: str, tokens: int, held_blocks: int, limit_blocks: int) -> ArenaFull:
+    held, limit = held_blocks * BLOCK_TOKENS, limit_blocks * BLOCK_TOKENS
     return ArenaFull(
-        f"No room for the KV of this {what}: it needs {tokens} tokens, {used} of {limit} are pinned by caches. "
+        f"No room for the KV of this {what}: it needs {tokens} tokens, and caches hold {held} of {limit}. "
         "Delete caches, wait for some to expire, or raise HEADSTART_ARENA_BYTES.",
-        metadata={"requested_tokens": str(tokens), "pinned_tokens": str(used), "limit_tokens": str(limit)},
+        metadata={"requested_tokens": str(tokens), "held_tokens": str(held), "limit_tokens": str(limit)},
     )

@@ -44,6 +44,11 @@ class Segments:
     def pinned_block_count(self) -> int:
         return sum(segment.block_count for segment in self.alive if segment.is_pinned)
 
+    @property
+    def shared_block_count(self) -> int:
+        """Blocks that caches hold: pinned ones, and those of caches that have ended but are still read."""
+        return sum(s.block_count for s in self.alive if s.is_pinned or s.is_ready)
+
     def allocate(self, tokens: int, *, is_pinned: bool) -> Segment | None:
         """A new segment with room for `tokens`, or None where it does not fit now."""
         runs = self.arena.pool.allocate(blocks_for(tokens))

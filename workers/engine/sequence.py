@@ -106,6 +106,10 @@ class Sequence:
         """How many prompt tokens go to the private segment: all of a prompt that would crowd the tail, else none."""
         return self.prompt_count if self.prompt_count > tail_capacity // 2 else 0
 
+    def tail_tokens(self, tail_capacity: int) -> int:
+        """How much of its tail it can have written so far."""
+        return min(len(self.token_ids) - self.long_prompt_tokens(tail_capacity), tail_capacity)
+
     def private_tokens(self, tail_capacity: int) -> int:
         """Room the private segment needs at most: a long prompt, and every tail that can fill up."""
         long_prompt = self.long_prompt_tokens(tail_capacity)
