@@ -1,0 +1,226 @@
+"""An engine to be driven step by step from a test, without a clock: messages are left while it stands still."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from core.errors import AppError, Unavailable
+from core.sampling import Sampling
+from tests.workers.engine.tiny import Oracle
+from workers.engine.blocks import BLOCK_TOKENS
+from workers.engine.config import EngineConfig, ModelShape
+from workers.engine.engine import Engine
+from workers.engine.model import Model
+from workers.engine.segment import Segments
+from workers.engine.sequence import Build, Ending, Sequence
+from workers.engine.step import Step
+
+GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0)
+_PATIENCE_SECONDS = 60
+
+
+class WatchedModel(Model):
+    """A real model that calls `before` on the engine thread ahead of each forward, and keeps the logits of the last."""
+
+    def __init__(self, module: PreTrainedModel) -> None:
+        super().__init__(module)
+        self.before: list[Callable[[Step], None]] = []
+        self.logits_by_seat: dict[int | None, torch.Tensor] = {}
+
+    def forward(self, step: Step) -> torch.Tensor:
+        for look in list(self.before):
+            look(step)
+        logits = super().forward(step)
+        rows = [row for row in step.rows if row.wants_logits]
+        self.logits_by_seat = {row.seat: row_logits for row, row_logits in zip(rows, logits, strict=True)}
+        return logits
+
+
+@dataclass(eq=False)
+class Answer:
+    """What came of a request: its tokens, the logits they were drawn from, how it ended."""
+
+    prompt: list[int]
+    tokens: list[int] = field(default_factory=list)
+    logits: list[torch.Tensor] = field(default_factory=list)
+    endings: list[tuple[Ending, AppError | None]] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def ending(self) -> Ending:
+        return self.outcome[0]
+
+    @property
+    def error(self) -> AppError | None:
+        return self.outcome[1]
+
+    @property
+    def outcome(self) -> tuple[Ending, AppError | None]:
+        """Wait until it has ended, which it must do once."""
+        assert self.ended.wait(_PATIENCE_SECONDS), "neither answered nor refused"
+        (outcome,) = self.endings
+        return outcome
+
+    def end(self, ending: Ending, error: AppError | None) -> None:
+        self.endings.append((ending, error))
+        self.ended.set()
+
+
+class Driver:
+    """One engine, the requests it was given, and what must hold of it between any two steps."""
+
+    def __init__(self, module: PreTrainedModel, oracle: Oracle, **config: Any) -> None:
+        self.oracle = oracle
+        self.model = WatchedModel(module)
+        self.config = engine_config(self.model.shape, **config)
+        self.engine = Engine(self.model, self.config)
+        self.cache_tokens: dict[str, list[int]] = {}
+        self.events: list[
+            str
+        ] = []  # in order: the request of each token drawn, the cache of each build that ended
+        self.model.before.append(lambda _: self.engine._segments.check_integrity())
+        self._asked: list[Answer] = []
+        self.engine.start()
+
+    def ask(
+        self,
+        token_ids: list[int],
+        cache_id: str | None = None,
+        *,
+        request_id: str | None = None,
+        max_output_tokens: int = 8,
+        sampling: Sampling = GREEDY,
+        stop_token_ids: frozenset[int] = frozenset(),
+        on_token: Callable[[int], bool] = lambda _: False,
+    ) -> Answer:
+        answer = Answer([*self.cache_tokens.get(cache_id or "", []), *token_ids])
+
+        name = request_id or f"request {len(self._asked)}"
+
+        def take(token: int) -> bool:
+            self.events.append(name)
+            answer.tokens.append(token)
+            answer.logits.append(self.model.logits_by_seat[sequence.seat])
+            return on_token(token)
+
+        sequence = Sequence(
+            request_id=name,
+            token_ids=list(token_ids),
+            cache_id=cache_id,
+            sampling=sampling,
+            max_output_tokens=max_output_tokens,
+            stop_token_ids=stop_token_ids,
+            on_token=take,
+            on_end=answer.end,
+        )
+        self.engine.submit(sequence)
+        self._asked.append(answer)
+        return answer
+
+    def start_build(
+        self, cache_id: str, token_ids: list[int], *, is_rebuild: bool = False, is_urgent: bool = True
+    ) -> Answer:
+        outcome = Answer(token_ids)
+        self.cache_tokens[cache_id] = list(token_ids)
+
+        def end(ending: Ending, error: AppError | None) -> None:
+            self.events.append(cache_id)
+            outcome.end(ending, error)
+
+        self.engine.build(Build(cache_id, tuple(token_ids), [end], is_rebuild, is_urgent))
+        self._asked.append(outcome)
+        return outcome
+
+    def build(self, cache_id: str, token_ids: list[int]) -> None:
+        assert self.start_build(cache_id, token_ids).outcome == (Ending.BUILT, None)
+
+    def drop(self, cache_id: str) -> None:
+        self.cache_tokens.pop(cache_id, None)
+        self.engine.drop(cache_id)
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Whatever is asked for inside is there at once when the engine goes on."""
+        standing, go_on = threading.Event(), threading.Event()
+
+        def stand(_: Segments) -> None:
+            standing.set()
+            assert go_on.wait(_PATIENCE_SECONDS)
+
+        future = self.engine.call(stand)
+        assert standing.wait(_PATIENCE_SECONDS)
+        try:
+            yield
+        finally:
+            go_on.set()
+            future.result(_PATIENCE_SECONDS)
+
+    def at_step(self, number: int, action: Callable[[], object]) -> None:
+        """Do something on the engine thread before the forward of the number-th step from now, counted from 0."""
+        left = number
+
+        def look(_: Step) -> None:
+            nonlocal left
+            left -= 1
+            if left == -1:
+                action()
+
+        self.model.before.append(look)
+
+    def used_blocks(self) -> int:
+        return self.engine.call(lambda segments: segments.arena.pool.used_count).result(_PATIENCE_SECONDS)
+
+    def close(self) -> None:
+        """Everything has ended, once, and all memory is back in the pool."""
+        for answer in self._asked:
+            assert answer.outcome
+        for cache_id in list(self.cache_tokens):
+            self.drop(cache_id)
+        if self.engine._thread.is_alive():
+            with suppress(Unavailable):  # it may be stopping
+                self.engine.call(self.check_all_free).result(_PATIENCE_SECONDS)
+        self.engine.stop()
+        assert self.engine._open_count == 0
+        assert self.engine._tails.free_count == self.config.max_running_requests
+
+    def check_all_free(self, segments: Segments) -> None:
+        segments.check_integrity()
+        assert not segments.alive
+        assert segments.arena.pool.used_count == 0
+        assert not self.engine._tails.slabs.any(), "a tail was left behind"
+
+
+def engine_config(shape: ModelShape, *, blocks: int = 128, **changes: Any) -> EngineConfig:
+    """Small numbers, so that short prompts cross every border: chunks of 100, tails of 128, 8 seats."""
+    values: dict[str, Any] = {
+        "device": torch.device("cpu"),
+        "dtype": torch.float32,
+        "arena_bytes": blocks * BLOCK_TOKENS * shape.kv_bytes_per_token(torch.float32),
+        "prefill_chunk_tokens": 100,
+        "max_running_requests": 8,
+        "max_waiting_requests": 64,
+        "tail_tokens": 128,
+    }
+    return EngineConfig(**(values | changes))
+
+
+def assert_like_oracle(oracle: Oracle, answer: Answer) -> list[bool]:
+    """Each token is the oracle's choice and its logits are the oracle's. Tells which tokens could be compared.
+
+    Where the oracle's two best are less than 1e-3 apart, either may be chosen.
+    """
+    assert answer.tokens
+    expected = oracle.logits(answer.prompt, answer.tokens)
+    actual = torch.stack(answer.logits)
+    difference = (actual - expected).abs().max() / expected.abs().max()
+    assert difference <= 1e-5, f"logits differ by {difference:.1e} of the largest"
+    best = expected.topk(2).values
+    is_clear = best[:, 0] - best[:, 1] >= 1e-3
+    chosen = torch.tensor(answer.tokens)
+    assert torch.equal(chosen[is_clear], expected.argmax(-1)[is_clear])
+    return [bool(clear) for clear in is_clear]

@@ -1,0 +1,121 @@
+"""Whatever is cancelled stops within one step, gives back all it held, and disturbs nobody."""
+
+import pytest
+
+from tests.workers.engine.conftest import Drive
+from tests.workers.engine.driving import Answer, assert_like_oracle
+from tests.workers.engine.tiny import random_tokens
+from workers.engine.sequence import Ending
+
+CANCELLED = (Ending.CANCELLED, None)
+
+
+@pytest.mark.parametrize("step", [0, 1, 2, 3])
+def test_in_the_prefill_of_a_long_prompt(drive: Drive, step: int) -> None:
+    driver = drive()
+    with driver.standing_still():
+        long_prompt = driver.ask(random_tokens(390, seed=1), request_id="long")
+        mate = driver.ask(random_tokens(40, seed=2))
+        driver.at_step(step, lambda: driver.engine.cancel("long"))
+    assert long_prompt.outcome == CANCELLED
+    assert len(long_prompt.tokens) == (step == 3)
+    assert driver.engine.counters.prefill_tokens <= 100 * (step + 1) + 40
+    assert mate.outcome == (Ending.MAX_TOKENS, None)
+    assert_like_oracle(driver.oracle, mate)
+
+
+def test_in_the_middle_of_an_answer(drive: Drive) -> None:
+    driver = drive()
+    driver.build("cache", random_tokens(70, seed=1))
+    with driver.standing_still():
+        cancelled = driver.ask([1, 2], "cache", request_id="cancelled", max_output_tokens=200)
+        mates = [driver.ask([n, n], "cache", max_output_tokens=20) for n in (3, 4)]
+        driver.at_step(5, lambda: driver.engine.cancel("cancelled"))
+    assert cancelled.outcome == CANCELLED
+    assert len(cancelled.tokens) == 6
+    assert_like_oracle(driver.oracle, cancelled)
+    for mate in mates:
+        assert mate.outcome == (Ending.MAX_TOKENS, None)
+        assert_like_oracle(driver.oracle, mate)
+
+
+def test_while_it_waits_for_a_seat(drive: Drive) -> None:
+    driver = drive(max_running_requests=1)
+    with driver.standing_still():
+        running = driver.ask([1], max_output_tokens=6)
+        waiting = [driver.ask([n], request_id=f"waiting {n}", max_output_tokens=1) for n in (2, 3, 4)]
+        driver.engine.cancel("waiting 3")
+    assert [answer.ending for answer in (running, *waiting)] == [
+        Ending.MAX_TOKENS,
+        Ending.MAX_TOKENS,
+        Ending.CANCELLED,
+        Ending.MAX_TOKENS,
+    ]
+    assert not waiting[1].tokens
+
+
+def test_while_it_waits_for_a_build(drive: Drive) -> None:
+    driver = drive()
+    with driver.standing_still():
+        build = driver.start_build("cache", random_tokens(500, seed=1))
+        gone = driver.ask([1], "cache", request_id="gone")
+        stays = driver.ask([2], "cache")
+        driver.at_step(1, lambda: driver.engine.cancel("gone"))
+    assert gone.outcome == CANCELLED
+    assert build.outcome == (Ending.BUILT, None)
+    assert stays.outcome == (Ending.MAX_TOKENS, None)
+    assert_like_oracle(driver.oracle, stays)
+
+
+@pytest.mark.parametrize("step", [0, 2, 4])
+def test_a_build_and_those_who_wait_for_it(drive: Drive, step: int) -> None:
+    """What was built in part is never published: the next one to ask finds nothing."""
+    driver = drive()
+    tokens = random_tokens(500, seed=1)
+    with driver.standing_still():
+        build = driver.start_build("cache", tokens)
+        follower = driver.ask([1], "cache")
+        other = driver.ask([2], max_output_tokens=20)
+        # The first step may be the prompt's: the last chunk of the build is never before the fifth.
+        driver.at_step(step, lambda: driver.engine.cancel("cache"))
+    assert build.outcome == CANCELLED
+    assert follower.outcome == CANCELLED
+    assert other.outcome == (Ending.MAX_TOKENS, None)
+    assert_like_oracle(driver.oracle, other)
+    assert driver.used_blocks() == 0
+    assert driver.ask([1], "cache").ending == Ending.PREFIX_MISSING
+    driver.build("cache", tokens)
+    again = driver.ask([1], "cache")
+    assert again.outcome
+    assert_like_oracle(driver.oracle, again)
+
+
+def test_a_build_that_has_no_room_yet(drive: Drive) -> None:
+    driver = drive(blocks=8)
+    builds: list[Answer] = []
+    with driver.standing_still():
+        running = driver.ask(random_tokens(300, seed=1), max_output_tokens=12)
+        driver.at_step(0, lambda: builds.append(driver.start_build("cache", random_tokens(250, seed=2))))
+        driver.at_step(4, lambda: driver.engine.cancel("cache"))
+    assert running.outcome == (Ending.MAX_TOKENS, None)
+    assert builds[0].outcome == CANCELLED
+    assert driver.engine.counters.prefill_tokens == 300
+
+
+def test_a_finished_cache_is_not_cancelled(drive: Drive) -> None:
+    """The cancel of a create may come in the moment it has ended well; only a drop takes the cache away."""
+    driver = drive()
+    driver.build("cache", random_tokens(70, seed=1))
+    driver.engine.cancel("cache")
+    assert driver.ask([1], "cache").ending == Ending.MAX_TOKENS
+
+
+def test_what_has_ended_or_never_was_is_ignored(drive: Drive) -> None:
+    driver = drive()
+    with driver.standing_still():
+        twice = driver.ask([1], request_id="twice", max_output_tokens=50)
+        for name in ("never was", "twice", "twice"):
+            driver.engine.cancel(name)
+    assert twice.outcome == CANCELLED
+    driver.engine.cancel("twice")
+    assert driver.ask([1]).ending == Ending.MAX_TOKENS

@@ -1,0 +1,49 @@
+"""An engine starts warm, holds nothing, and says what is wrong with its settings in numbers."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from core.errors import SettingsInvalid
+from core.settings import load_settings
+from tests.tiny_models import tiny_model_folder
+from workers.engine.segment import Segments
+from workers.engine.start import start_engine
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model_folder(tmp_path_factory.mktemp("models"), "qwen2", seed=1, context_tokens=2048)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])
+def test_it_has_answered_once_and_holds_nothing(folder: Path, name: str, dtype: torch.dtype) -> None:
+    engine = start_engine(folder, load_settings(dtype=name, arena_bytes=10_000_000))
+    try:
+        assert engine.config.dtype == dtype
+        assert engine.counters.decode_tokens == 2
+        assert engine.arena_tokens == 10_000_000 // (64 * 2 * 2 * 2 * 16 * dtype.itemsize) * 64
+
+        def used(segments: Segments) -> int:
+            segments.check_integrity()
+            return segments.arena.pool.used_count
+
+        assert engine.call(used).result(10) == 0
+    finally:
+        engine.stop()
+
+
+def test_an_arena_that_could_refuse_a_full_context_is_refused(folder: Path) -> None:
+    block_bytes = 64 * 2 * 2 * 2 * 16 * 4
+    settings = load_settings(dtype="float32", arena_bytes=64 * block_bytes)
+    with pytest.raises(SettingsInvalid, match=f"2048 tokens .* {65 * block_bytes} bytes") as refusal:
+        start_engine(folder, settings)
+    assert refusal.value.field == "arena_bytes"
+    start_engine(folder, load_settings(dtype="float32", arena_bytes=65 * block_bytes)).stop()
+
+
+def test_a_device_that_is_not_there_is_named(folder: Path) -> None:
+    with pytest.raises(SettingsInvalid, match="HEADSTART_DEVICE=warp") as refusal:
+        start_engine(folder, load_settings(device="warp", arena_bytes=10_000_000))
+    assert refusal.value.field == "device"
