@@ -58,7 +58,7 @@ class Model:
     @classmethod
     def load(cls, folder: Path, *, device: torch.device, dtype: torch.dtype) -> "Model":
         """Load safetensors weights. The folder has passed the gate (workers.engine.loading.gate)."""
-        disable_progress_bar()  # under a second, and it would write to the server's log
+        disable_progress_bar()  # type: ignore[no-untyped-call]  # it would write to the server's log
         module = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, local_files_only=True, trust_remote_code=False, use_safetensors=True
         )
@@ -75,5 +75,18 @@ class Model:
             logits_to_keep=step.logit_tokens,
             headstart_step=step,
         )
+        logits: torch.Tensor = output.logits[0]
+        return logits.float()
+
+    @torch.inference_mode()
+    def plain_forward(self, token_ids: list[int]) -> torch.Tensor:
+        """transformers' own attention over a whole text. Returns logits [tokens, vocabulary] in float32: the reference."""
+        self._module.set_attn_implementation("eager")
+        try:
+            output = self._module(
+                input_ids=torch.tensor([token_ids], device=self._module.device), use_cache=False
+            )
+        finally:
+            self._module.set_attn_implementation(_ATTENTION)
         logits: torch.Tensor = output.logits[0]
         return logits.float()

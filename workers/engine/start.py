@@ -8,9 +8,11 @@ import torch
 from core.errors import AppError, SettingsInvalid
 from core.sampling import Sampling
 from core.settings import Settings
+from workers.engine.attention import choose_backend
 from workers.engine.blocks import BLOCK_TOKENS
 from workers.engine.config import EngineConfig
 from workers.engine.engine import Engine
+from workers.engine.faithfulness import check_faithful
 from workers.engine.loading.gate import check, check_fit
 from workers.engine.memory import usable_memory_bytes
 from workers.engine.model import Model
@@ -23,7 +25,7 @@ def start_engine(folder: Path, settings: Settings) -> Engine:
     """Load the model and start its engine; returns once it has answered a first request.
 
     Raises SettingsInvalid for a device that is not there or an arena too small for one full context, ModelTooLarge for
-    weights that do not fit.
+    weights that do not fit, ModelUnsupported for a model that answers differently with a shared prefix.
     """
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
@@ -41,6 +43,7 @@ def start_engine(folder: Path, settings: Settings) -> Engine:
         tail_tokens=settings.tail_tokens,
     )
     _check_arena(model, config)
+    check_faithful(model, config, choose_backend(device))
     engine = Engine(model, config)
     engine.start()
     _warm_up(engine)
