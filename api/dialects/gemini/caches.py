@@ -17,6 +17,7 @@ from api.auth import CachesCaller, ProjectCaller
 from api.bodies import read_json
 from api.builds import Draft, create_cache
 from api.dialects.gemini import page_tokens
+from api.dialects.gemini.cache_names import read_cache_id
 from api.dialects.gemini.content import to_messages
 from api.dialects.gemini.page_tokens import Position
 from api.dialects.gemini.prompts import check_model, input_too_large
@@ -88,6 +89,7 @@ async def list_caches(request: Request, caller: CachesCaller) -> Response:
 async def get(request: Request, caller: CachesCaller, cache_id: str) -> Response:
     read_query(request)
     state = api_state(request)
+    cache_id = read_cache_id(cache_id)
     cache = await state.pools.read(
         lambda session: lifecycle.get(session, caller.project_id, cache_id, instant(session, state.clock))
     )
@@ -97,6 +99,7 @@ async def get(request: Request, caller: CachesCaller, cache_id: str) -> Response
 @router.patch("/cachedContents/{cache_id}")
 async def patch(request: Request, caller: CachesCaller, cache_id: str) -> Response:
     query = read_query(request, "update_mask")
+    cache_id = read_cache_id(cache_id)
     state = api_state(request)
     wire = parse(CachedContent, await read_json(request), _ROOT)
 
@@ -121,6 +124,7 @@ async def patch(request: Request, caller: CachesCaller, cache_id: str) -> Respon
 @router.delete("/cachedContents/{cache_id}")
 async def delete(request: Request, caller: CachesCaller, cache_id: str) -> Response:
     read_query(request)
+    cache_id = read_cache_id(cache_id)
     state = api_state(request)
     await state.pools.write(
         lambda session: lifecycle.delete(session, state.clock, caller.project_id, cache_id)

@@ -6,6 +6,7 @@ from datetime import datetime
 from starlette.requests import Request
 
 from api.auth import ProjectCaller
+from api.dialects.gemini.cache_names import read_cache_id
 from api.dialects.gemini.content import to_messages
 from api.dialects.gemini.requests import GenerateContentRequest
 from api.state import ApiState
@@ -122,7 +123,7 @@ def _check_tools(wire: GenerateContentRequest, root: str) -> None:
 
 
 async def _find_prefix(state: ApiState, caller: ProjectCaller, model: str, name: str) -> CachedPrefix:
-    cache_id = name.removeprefix("cachedContents/")
+    cache_id = read_cache_id(name)
     cache = await state.pools.read(
         lambda session: lifecycle.get(session, caller.project_id, cache_id, instant(session, state.clock))
     )

@@ -294,7 +294,13 @@ class TestGone:
             ]
 
     @pytest.mark.parametrize(
-        "name", ["cachedContents/absent", "cachedContents/" + "a" * 24, "cachedContents/%F0%9F%98%80"]
+        "name",
+        [
+            "cachedContents/absent",
+            "cachedContents/" + "a" * 24,
+            "cachedContents/%F0%9F%98%80",
+            "cachedContents/%00",
+        ],
     )
     def test_absent(self, http: httpx.Client, name: str) -> None:
         self.check(http, name, "CACHE_NOT_FOUND")
