@@ -1,0 +1,99 @@
+"""What the database says, read beside the server: rows of caches and usage, and the proof of the bill."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import httpx
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from billing.recompute import compare, recompute
+from billing.report import report
+from billing.report_json import report_json
+from models.cache import Cache, find_token_ids
+from models.project import find_project_by_name, get_project
+from models.session import Database
+from models.storage_segment import StorageSegment
+from models.usage import Usage, UsageKind
+
+_START = "2024-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True)
+class Books:
+    """Every method reads one snapshot."""
+
+    database: Database
+
+    def project_id(self, name: str) -> str:
+        with self.database.read() as session:
+            project = find_project_by_name(session, name)
+        assert project is not None
+        return project.id
+
+    def project_name(self, project_id: str) -> str:
+        with self.database.read() as session:
+            return get_project(session, project_id).name
+
+    def cache(self, cache_name: str) -> Cache:
+        with self.database.read() as session:
+            return session.get_one(Cache, cache_name.removeprefix("cachedContents/"))
+
+    def caches(self, project_id: str) -> list[Cache]:
+        """List the project's caches in the order in which they were made."""
+        with self.database.read() as session:
+            query = select(Cache).where(Cache.project_id == project_id).order_by(Cache.created_at)
+            return list(session.scalars(query))
+
+    def token_bytes(self, cache_name: str) -> bytes:
+        """Some token ids from the midst of a cache, as the file holds them."""
+        with self.database.read() as session:
+            ids = find_token_ids(session, cache_name.removeprefix("cachedContents/"))
+        assert ids is not None
+        middle = ids[len(ids) // 2 : len(ids) // 2 + 24]
+        return b"".join(token_id.to_bytes(4, "little") for token_id in middle)
+
+    def usage(self, project_id: str, kind: UsageKind | None = None) -> list[Usage]:
+        with self.database.read() as session:
+            query = select(Usage).where(Usage.project_id == project_id).order_by(Usage.created_at, Usage.id)
+            return [row for row in session.scalars(query) if kind in (None, row.kind)]
+
+    def generations(self, project_id: str) -> list[Usage]:
+        return self.usage(project_id, UsageKind.GENERATE)
+
+    def writes(self, project_id: str) -> list[Usage]:
+        return self.usage(project_id, UsageKind.CREATE)
+
+    def segments(self, project_id: str) -> list[StorageSegment]:
+        with self.database.read() as session:
+            query = select(StorageSegment).where(StorageSegment.project_id == project_id)
+            return list(session.scalars(query.order_by(StorageSegment.started_at)))
+
+    def proven_bill(self, address: str, key: str) -> dict[str, Any]:
+        """The bill as the key's owner gets it, once it was found to be what the rows say, computed a second time."""
+        answer = httpx.get(
+            f"{address}/headstart/v1/billing/report",
+            params={"start": _START},
+            headers={"x-goog-api-key": key},
+            timeout=30,
+        )
+        assert answer.status_code == 200, answer.text
+        bill: dict[str, Any] = answer.json()
+        only = {project["projectId"] for project in bill["projects"]}
+        with self.database.read() as session:
+            self._prove(session, bill, only)
+        return bill
+
+    def _prove(self, session: Session, bill: dict[str, Any], only: set[str]) -> None:
+        """An operator's bill holds all projects; a project's key sees its own, which may be empty."""
+        start, end, now = (datetime.fromisoformat(bill[name]) for name in ("start", "end", "asOf"))
+        everything = report(session, start=start, end=end, now=now)
+        assert compare(everything, recompute(session, start=start, end=end, now=now)) == []
+        by_id = {project["projectId"]: project for project in report_json(everything)["projects"]}
+        assert bill["projects"] == [by_id[project_id] for project_id in sorted(only)]
+        assert bill["amountNanoUsd"] == sum(by_id[project_id]["amountNanoUsd"] for project_id in only)
+
+
+def quantities(bill: dict[str, Any]) -> dict[str, int]:
+    return {line["meter"]: line["quantity"] for line in bill["meters"]}
