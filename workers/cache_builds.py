@@ -83,7 +83,7 @@ class CacheBuilds:
         if is_active:
             self._publish(message.cache_id, BuiltEvent(0))
         else:
-            self._engine.drop(message.cache_id)
+            self._drop_if_ended(message.cache_id)
             self._publish(message.cache_id, FailedEvent(0, _ended_before()))
 
     def _fail(self, message: BuildCache, error: AppError) -> None:
@@ -98,7 +98,7 @@ class CacheBuilds:
         self._units.start(end_row, lambda failure: self._publish(message.cache_id, FailedEvent(0, failure)))
 
     def _drop_if_ended(self, cache_id: str) -> None:
-        """A cache may end while it is rebuilt, and its DropCache come before the segment is there to drop."""
+        """A cache may end while it is built, and its DropCache come before the segment is there to drop."""
         if self._token_ids(cache_id) is None:
             self._engine.drop(cache_id)
 

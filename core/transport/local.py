@@ -7,6 +7,7 @@ event loop that opened the channel.
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -17,8 +18,8 @@ from core.messages import Event, Message
 class LocalChannel:
     """An unbounded queue on the loop that opened it. Its producer is bounded by the request's own token limit."""
 
-    def __init__(self, channel_id: str, forget: Callable[[str], None]) -> None:
-        self._channel_id = channel_id
+    def __init__(self, channel_id: str, forget: Callable[["LocalChannel"], None]) -> None:
+        self.channel_id = channel_id
         self._forget = forget
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
@@ -30,20 +31,20 @@ class LocalChannel:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._forget(self._channel_id)
+        self._forget(self)
 
     async def next(self) -> Event:
         event = await self._events.get()
         if event.number != self._expected:
             raise Unavailable(
-                f"Event {self._expected} of {self._channel_id} was lost (received {event.number}). Send the request again."
+                f"Event {self._expected} of {self.channel_id} was lost (received {event.number}). Send the request again."
             )
         self._expected += 1
         return event
 
     def put(self, event: Event) -> None:
         """Called from any thread. A loop that has stopped has nobody left to tell."""
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._events.put_nowait, event)
 
 
@@ -95,6 +96,7 @@ class LocalTransport:
         if channel is not None:
             channel.put(event)
 
-    def _forget(self, channel_id: str) -> None:
+    def _forget(self, channel: LocalChannel) -> None:
         with self._lock:
-            self._channels.pop(channel_id, None)
+            if self._channels.get(channel.channel_id) is channel:
+                del self._channels[channel.channel_id]
