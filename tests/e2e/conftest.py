@@ -73,13 +73,15 @@ def shared(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, str]) -
 @pytest.fixture
 def customer(shared: Shared) -> Iterator[Customer]:
     """A project of the test's own on the shared server, which must be as free after the test as before."""
-    held_before = shared.held_tokens()
+    held_before = shared.ballast.held_tokens()
     customer = shared.new_customer()
     yield customer
     wait_until(lambda: not shared.unsettled(customer.project_id), "everything is settled")
     for name in customer.names():
         customer.delete(name)
-    wait_until(lambda: shared.held_tokens() == held_before, "the memory of ended caches is given back")
+    wait_until(
+        lambda: shared.ballast.held_tokens() == held_before, "the memory of ended caches is given back"
+    )
     shared.books.proven_bill(customer.address, customer.key)
     customer.close()
 

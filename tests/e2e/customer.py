@@ -112,6 +112,12 @@ class Customer:
         answer = self.http.delete(f"/v1beta/{name}")
         assert answer.status_code == 200, answer.text
 
+    def held_tokens(self) -> int:
+        """Arena tokens that caches hold, as the refusal of one more tells; some must be held, or it would fit."""
+        answer = self.http.post("/v1beta/cachedContents", json=self.cache_body(document(4000, "too large")))
+        assert (answer.status_code, reason_of(answer)) == (429, "ARENA_FULL"), answer.text
+        return int(answer.json()["error"]["details"][0]["metadata"]["held_tokens"])
+
     def names(self) -> list[str]:
         """Names of the live caches."""
         answer = self.http.get("/v1beta/cachedContents", params={"pageSize": 1000})
@@ -132,10 +138,12 @@ class Customer:
         return answer.status_code, reason_of(answer)
 
     @contextmanager
-    def stream(self, question: str, cache: str | None, tokens: int) -> Iterator[Iterator[dict[str, Any]]]:
+    def stream(
+        self, question: str, cache: str | None, tokens: int, **headers: str
+    ) -> Iterator[Iterator[dict[str, Any]]]:
         """Ask for server-sent events; to leave before the last one is to hang up."""
         path, body = self.path("streamGenerateContent"), self.body(question, cache, tokens=tokens)
-        with self.http.stream("POST", path, params={"alt": "sse"}, json=body) as answer:
+        with self.http.stream("POST", path, params={"alt": "sse"}, json=body, headers=headers) as answer:
             assert answer.status_code == 200, answer.read()
             yield (json.loads(line.removeprefix("data: ")) for line in answer.iter_lines() if line)
 

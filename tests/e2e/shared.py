@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from models.cache import CacheState
 from models.usage import UsageState
 from tests.e2e.books import Books
-from tests.e2e.customer import Customer, document, reason_of
+from tests.e2e.customer import Customer
 from tests.e2e.home import Home
 from tests.e2e.processes import Server
 
@@ -33,14 +33,6 @@ class Shared:
     def new_key(self, project: str, *scopes: str) -> str:
         flags = ["--scopes", ",".join(scopes)] if scopes else []
         return self.home.command("keys", "create", "--project", project, *flags).splitlines()[0]
-
-    def held_tokens(self) -> int:
-        """Arena tokens that caches hold, as the refusal of one more that cannot fit beside the ballast tells."""
-        answer = self.ballast.http.post(
-            "/v1beta/cachedContents", json=self.ballast.cache_body(document(4000, "too large"))
-        )
-        assert (answer.status_code, reason_of(answer)) == (429, "ARENA_FULL"), answer.text
-        return int(answer.json()["error"]["details"][0]["metadata"]["held_tokens"])
 
     def unsettled(self, project_id: str) -> list[str]:
         """Ids of requests that run, and of caches that are built."""

@@ -3,11 +3,14 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+from google.genai import types
 
 from models.cache import CacheState
 from models.usage import UsageState
 from tests.e2e.books import Books, quantities
-from tests.e2e.customer import Customer, document, reason_of
+from tests.e2e.customer import MODEL, Customer, document, reason_of
+from tests.e2e.home import Home
+from tests.e2e.processes import wait_until
 from tests.e2e.shared import Shared
 
 CLIENTS = 32
@@ -15,24 +18,28 @@ TOKENS = 6
 
 
 def test_each_of_many_clients_gets_its_own_right_answer(customer: Customer, shared: Shared) -> None:
-    held_before = shared.held_tokens()
-    text = document(70, "a crowd")
-    questions = [f"What does number {number} say?" for number in range(CLIENTS)]
-    expected = [customer.ask(question, None, text, tokens=TOKENS).text for question in questions]
-    assert len(set(expected)) > CLIENTS / 2
-    name = customer.create(text)["name"]
+    held_before = shared.ballast.held_tokens()
+    text = document(45, "a crowd")
+    turns = [types.Content(role="user", parts=[types.Part(text=text)])]
 
-    def ask(question: str) -> str:
+    def ask(number: int, name: str | None) -> str:
+        """Half of them greedily, half by their own seed."""
+        question = types.Content(role="user", parts=[types.Part(text=f"What does number {number} say?")])
+        config = types.GenerateContentConfig(
+            cached_content=name, temperature=number % 2, seed=number, max_output_tokens=TOKENS
+        )
         with customer.sdk() as client:
             answer = client.models.generate_content(
-                model="tiny",
-                contents=question,
-                config={"cached_content": name, "temperature": 0, "max_output_tokens": TOKENS},
+                model=MODEL, contents=[question] if name else [*turns, question], config=config
             )
         return answer.text or ""
 
+    alone = [ask(number, None) for number in range(CLIENTS)]
+    assert len(set(alone)) > CLIENTS / 2
+    name = customer.create(text)["name"]
     with ThreadPoolExecutor(CLIENTS) as pool:
-        assert list(pool.map(ask, questions)) == expected
+        together = list(pool.map(lambda number: ask(number, name), range(CLIENTS)))
+    assert together == alone
 
     size = shared.books.cache(name).token_count
     rows = [row for row in shared.books.generations(customer.project_id) if row.cache_id]
@@ -41,7 +48,7 @@ def test_each_of_many_clients_gets_its_own_right_answer(customer: Customer, shar
     bill = shared.books.proven_bill(customer.address, customer.key)
     assert quantities(bill)["cache_read_tokens"] == CLIENTS * size
     customer.delete(name)
-    assert shared.held_tokens() == held_before
+    assert shared.ballast.held_tokens() == held_before
 
 
 def test_a_cache_without_room_is_refused_with_the_numbers(customer: Customer, books: Books) -> None:
@@ -76,3 +83,26 @@ def test_of_two_that_fit_one_by_one_the_second_is_refused(customer: Customer, bo
     assert f"cachedContents/{write.cache_id}" == name
     customer.delete(name)
     assert create(3).status_code == 200
+
+
+def test_more_than_may_wait_are_sent_away_unbilled(home: Home) -> None:
+    server = home.start(max_running_requests=1, max_waiting_requests=1)
+    customer, project_id = home.customer(server), home.books.project_id("default")
+    body = customer.body("Tell me all.", None, tokens=3000)
+    with (
+        customer.begun(customer.path("generateContent"), body),
+        customer.begun(customer.path("generateContent"), body),
+    ):
+        wait_until(lambda: len(home.books.generations(project_id)) == 2, "one runs, one waits")
+        answer = customer.http.post(customer.path("generateContent"), json=body)
+        assert (answer.status_code, reason_of(answer)) == (503, "UNAVAILABLE")
+        assert int(answer.headers["retry-after"]) >= 1
+        sent_away = home.books.generations(project_id)[-1]
+        assert (sent_away.state, sent_away.end_reason) == (UsageState.VOID, "unavailable")
+    wait_until(
+        lambda: (
+            customer.http.post(customer.path("generateContent"), json=customer.body("Now?", None)).is_success
+        ),
+        "there is room again",
+    )
+    assert server.terminate() == 0

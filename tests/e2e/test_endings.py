@@ -33,7 +33,7 @@ def test_a_stream_outlives_its_cache(
     end: Callable[[Customer, str], None], state: CacheState, reason: str, customer: Customer, shared: Shared
 ) -> None:
     books = shared.books
-    held_before = shared.held_tokens()
+    held_before = shared.ballast.held_tokens()
     secret = f"end by {end.__name__}"
     name = customer.create(document(300, secret))["name"]
     undisturbed = customer.ask("Go on.", name, tokens=LONG)
@@ -45,7 +45,7 @@ def test_a_stream_outlives_its_cache(
         end(customer, name)
         assert customer.refusal("And you?", name) == (403, reason)
         assert books.generations(customer.project_id)[-1].state is UsageState.RESERVED
-        assert shared.held_tokens() > held_before
+        assert shared.ballast.held_tokens() > held_before
         rest = list(chunks)
     assert read_answer([first, *rest]) == undisturbed
 
@@ -58,7 +58,7 @@ def test_a_stream_outlives_its_cache(
     assert customer.names() == []
     wait_until(lambda: books.cache(name).state is state, "the row ends")
     wait_until(lambda: not shared.home.traces(*content), "the content is gone from disk")
-    wait_until(lambda: shared.held_tokens() == held_before, "its memory is given back")
+    wait_until(lambda: shared.ballast.held_tokens() == held_before, "its memory is given back")
 
     row = books.cache(name)
     assert row.ended_at is not None

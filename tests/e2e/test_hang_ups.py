@@ -1,4 +1,4 @@
-"""Clients that hang up: the engine stops within a step, what was produced is owed, and nobody else notices."""
+"""Clients that hang up, or whose time is up: the engine stops within a step, what was produced is owed, and nobody else notices."""
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -53,6 +53,18 @@ def test_of_an_answer_in_one_piece_what_was_produced_is_owed(customer: Customer,
     row = settled(books, customer)
     assert (row.state, row.end_reason) == (UsageState.FINAL, "CANCELLED")
     assert 8 < row.output_tokens < ENDLESS / 3
+
+
+def test_a_deadline_in_mid_stream_is_told_and_what_was_produced_is_owed(
+    customer: Customer, books: Books
+) -> None:
+    name = customer.create(document(200, "a deadline"))["name"]
+    with customer.stream("Tell me all.", name, ENDLESS, **{"x-server-timeout": "1"}) as chunks:
+        *delivered, last = chunks
+    assert (last["error"]["code"], last["error"]["status"]) == (504, "DEADLINE_EXCEEDED")
+    row = settled(books, customer)
+    assert (row.state, row.end_reason) == (UsageState.FINAL, "CANCELLED")
+    assert 1 <= read_answer(delivered).output_tokens <= row.output_tokens < ENDLESS
 
 
 def test_before_the_first_token_nothing_is_owed(customer: Customer, books: Books) -> None:

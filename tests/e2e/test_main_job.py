@@ -109,6 +109,18 @@ def test_a_client_with_another_model_hard_coded(customer: Customer, books: Books
     assert {row.model for row in books.usage(customer.project_id)} == {MODEL}
 
 
+def test_a_stop_sequence_is_neither_sent_nor_owed(customer: Customer, books: Books) -> None:
+    name = customer.create(document(100, "stop"))["name"]
+    whole = customer.ask(QUESTION, name, tokens=12)
+    stop = whole.text[len(whole.text) // 2 :][:6]
+    body = customer.body(QUESTION, name, tokens=12)
+    body["generationConfig"]["stopSequences"] = [stop]
+    answer = read_answer([customer.http.post(customer.path("generateContent"), json=body).json()])
+    assert (answer.text, answer.finish_reason) == (whole.text[: whole.text.index(stop)], "STOP")
+    assert 0 < answer.output_tokens < whole.output_tokens
+    assert books.generations(customer.project_id)[-1].output_tokens == answer.output_tokens
+
+
 def test_the_log_tells_neither_texts_nor_keys(customer: Customer, shared: Shared) -> None:
     cache = customer.create(document(100, "a secret text"))
     customer.http.get("/v1beta/cachedContents", params={"key": customer.key})

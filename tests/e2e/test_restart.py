@@ -1,6 +1,7 @@
 """A server that stops, in whatever way, and starts again: what was promised still holds, and costs nothing more."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 import pytest
@@ -45,7 +46,7 @@ def test_live_caches_answer_again_and_ended_ones_do_not(ending: str, home: Home)
     assert customer.refusal(QUESTION, deleted) == (403, "CACHE_DELETED")
     wait_until(lambda: not home.traces(*contents), "what has ended is gone from disk")
     wait_until(lambda: rebuilt(again.log()), "the log tells of a rebuild")
-    assert set(rebuilt(again.log())) <= {name.removeprefix("cachedContents/") for name in kept}
+    assert set(rebuilt(again.log())) <= set(kept)
 
     # A rebuild leaves no row: the same writes, the same storage, and an answer costs what it cost before.
     assert [row.id for row in home.books.writes(project_id)] == [row.id for row in writes]
@@ -62,10 +63,10 @@ def test_live_caches_answer_again_and_ended_ones_do_not(ending: str, home: Home)
 
 def test_what_is_asked_for_is_rebuilt_first_also_for_who_cannot_wait(home: Home) -> None:
     server = home.start()
-    customer = home.customer(server)
+    customer, project_id = home.customer(server), home.books.project_id("default")
     older = customer.create(document(900, "older"))["name"]
     newer = customer.create(document(900, "newer"))["name"]
-    answer = customer.ask(QUESTION, newer)
+    answers = {name: customer.ask(QUESTION, name) for name in (older, newer)}
     server.kill()
 
     again = home.start(prefill_chunk_tokens=1)  # a second and more for each
@@ -77,19 +78,37 @@ def test_what_is_asked_for_is_rebuilt_first_also_for_who_cannot_wait(home: Home)
     )
     assert (hurried.status_code, reason_of(hurried)) == (504, "DEADLINE_EXCEEDED")
     assert rebuilt(again.log()) == []
-    # The rebuild goes on, and before that of the older one, which was first in the queue.
-    assert customer.ask(QUESTION, newer) == answer
-    assert rebuilt(again.log()) == [newer.removeprefix("cachedContents/")]
-    rows = home.books.generations(home.books.project_id("default"))
-    assert [(row.state, row.output_tokens) for row in rows] == [
+    # Its rebuild goes on, and before that of the older one, which was first in the queue.
+    assert customer.ask(QUESTION, newer) == answers[newer]
+    assert rebuilt(again.log()) == [newer]
+
+    # Whoever asked before a cache ended gets his answer, be it not even rebuilt by then.
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(customer.ask, QUESTION, older)
+        wait_until(lambda: len(home.books.generations(project_id)) == 5, "the request is there")
+        customer.delete(older)
+        assert customer.refusal(QUESTION, older) == (403, "CACHE_DELETED")
+        assert rebuilt(again.log()) == [newer]
+        assert asked.result() == answers[older]
+    held = home.books.cache(newer).token_count
+    wait_until(lambda: customer.held_tokens() < held + 64, "only the other cache is held")
+
+    late = customer.http.post(
+        "/v1beta/cachedContents",
+        json=customer.cache_body(document(900, "late")),
+        headers={"x-server-timeout": "1"},
+    )
+    assert (late.status_code, reason_of(late)) == (504, "DEADLINE_EXCEEDED")
+    assert home.books.caches(project_id)[-1].failure == "deadline_exceeded"
+
+    assert [(row.state, row.output_tokens) for row in home.books.generations(project_id)] == [
+        (UsageState.FINAL, 8),
         (UsageState.FINAL, 8),
         (UsageState.VOID, 0),
         (UsageState.FINAL, 8),
+        (UsageState.FINAL, 8),
     ]
-    wait_until(
-        lambda: rebuilt(again.log())[1:] == [older.removeprefix("cachedContents/")],
-        "the older one is rebuilt",
-    )
+    assert len(home.books.writes(project_id)) == 2
     home.books.proven_bill(again.address, home.operator_key)
     assert again.terminate() == 0
 
@@ -139,7 +158,7 @@ def test_a_kill_in_the_midst_of_a_create_leaves_all_of_a_cache_or_nothing(home: 
         with customer.begun("/v1beta/cachedContents", body):
             wait_until(instant, "the instant of the kill")
             server.kill()
-        server = home.start(**slow)
+        server = home.start(**({} if instant is is_active else slow))
         expected.append(CacheState.ACTIVE if instant is is_active else CacheState.FAILED)
         assert_whole_or_nothing(home)
 
@@ -173,8 +192,8 @@ def assert_whole_or_nothing(home: Home) -> None:
 
 
 def rebuilt(log: str) -> list[str]:
-    """Ids of the caches that the log says were rebuilt, in order."""
-    return re.findall(r"message=\"?rebuilt\"?.* cache_id=(\w+)", log)
+    """Names of the caches that the log says were rebuilt, in order."""
+    return [f"cachedContents/{cache_id}" for cache_id in re.findall(r"message=rebuilt .*cache_id=(\w+)", log)]
 
 
 def measured(row: object) -> tuple[int, ...]:
