@@ -176,7 +176,11 @@ class Engine:
 
     def _draw(self, sequence: Sequence, logits: torch.Tensor) -> None:
         position = sequence.prefix_length + len(sequence.token_ids)
-        token = sample(logits, sequence.sampling, position)
+        try:
+            token = sample(logits, sequence.sampling, position)
+        except ArithmeticError as error:  # this request's own: the others of the step are not touched
+            self._end(sequence, Ending.FAILED, self._out_of_range(error))
+            return
         if token in sequence.stop_token_ids:
             self._end(sequence, Ending.STOP)
             return
@@ -186,6 +190,12 @@ class Engine:
             self._end(sequence, Ending.STOP)
         elif sequence.output_count == sequence.max_output_tokens:
             self._end(sequence, Ending.MAX_TOKENS)
+
+    def _out_of_range(self, error: ArithmeticError) -> Internal:
+        name = str(self.config.dtype).removeprefix("torch.")
+        return Internal(
+            f"The model's numbers left the range of {name} for this prompt ({error}). Serve it with another HEADSTART_DTYPE."
+        )
 
     def _end(self, sequence: Sequence, ending: Ending, error: AppError | None = None) -> None:
         """The one way out of a request, whatever the reason."""

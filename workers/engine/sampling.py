@@ -1,8 +1,10 @@
 """From logits to the next token. Each draw is keyed by (seed, position) and so independent of batch mates."""
 
+import math
+
 import numpy as np
 import torch
-from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from transformers import TemperatureLogitsWarper, TopPLogitsWarper
 
 from core.sampling import Sampling
 
@@ -17,23 +19,38 @@ def uniform(seed: int, position: int) -> float:
 def sample(logits: torch.Tensor, sampling: Sampling, position: int) -> int:
     """Choose the token at `position` from its logits [vocabulary], float32.
 
-    Temperature, then top-k, then top-p, in transformers' order; the draw inverts the cumulative distribution.
+    Keeps what transformers' temperature, top-k and top-p keep, in this order; the draw inverts the cumulative distribution.
+    Raises ArithmeticError for logits that are no numbers: a model's values can leave a short format.
     """
+    likeliest = int(logits.argmax())
+    if not math.isfinite(logits[likeliest]):
+        raise ArithmeticError("the largest logit is no finite number")
     if sampling.temperature < _COLDEST:
-        return int(logits.argmax())
-    scores = TemperatureLogitsWarper(sampling.temperature)(_NO_HISTORY, logits.unsqueeze(0))
-    if sampling.top_k:
-        scores = TopKLogitsWarper(sampling.top_k)(_NO_HISTORY, scores)
+        return likeliest
+    possible = _possible(logits, sampling.top_k)
+    scores = TemperatureLogitsWarper(sampling.temperature)(_NO_HISTORY, logits[possible].unsqueeze(0))
     if sampling.top_p < 1:
         scores = TopPLogitsWarper(sampling.top_p)(_NO_HISTORY, scores)
     cumulative = torch.softmax(scores[0].double(), dim=-1).cumsum(dim=-1)
     draw = uniform(sampling.seed, position) * float(cumulative[-1])
     chosen = int(torch.searchsorted(cumulative, draw, right=True))
-    return min(chosen, int(torch.isfinite(scores[0]).nonzero()[-1]))
+    return int(possible[min(chosen, int(torch.isfinite(scores[0]).nonzero()[-1]))])
+
+
+def _possible(logits: torch.Tensor, top_k: int) -> torch.Tensor:
+    """The tokens that top-k keeps, ties included; 0 keeps all.
+
+    Asked before temperature is applied, which keeps their order: a whole vocabulary takes top-p milliseconds to sort, for
+    each token of each request.
+    """
+    if not top_k:
+        return torch.arange(len(logits), device=logits.device)
+    least = torch.topk(logits, min(top_k, len(logits))).values[-1]
+    return (logits >= least).nonzero()[:, 0]
 
 
 # Below it scores would leave float32, and but for exact ties a draw is greedy anyway.
 _COLDEST = 1e-5
 
-# The warpers' signature wants the token history; these three do not read it.
+# The warpers' signature wants the token history; these two do not read it.
 _NO_HISTORY = torch.empty((1, 0), dtype=torch.long)

@@ -5,8 +5,10 @@ import math
 import pytest
 import torch
 
+from core.errors import Internal
+from core.sampling import Sampling
 from tests.workers.engine.conftest import Drive
-from tests.workers.engine.driving import Driver, assert_like_oracle
+from tests.workers.engine.driving import GREEDY, Driver, assert_like_oracle
 from tests.workers.engine.tiny import random_tokens
 from workers.engine.blocks import BLOCK_TOKENS
 from workers.engine.sequence import Ending
@@ -83,17 +85,22 @@ def test_poison_behind_the_end_of_each_tail_and_in_seats_that_are_free(drive: Dr
     driver.engine.call(lambda _: driver.engine._tails.slabs.zero_()).result()  # the poison was ours
 
 
-def test_what_a_request_left_in_its_seat_does_not_reach_the_next_one_there(drive: Drive) -> None:
-    """KV that left the numbers (float16 can) stays with the request that computed it."""
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(1.0, 0.95, 64, 1)])
+def test_numbers_that_left_their_range_end_their_own_request_and_reach_no_other(
+    drive: Drive, sampling: Sampling
+) -> None:
+    """Neither its batch mates nor the next request in its seat; float16 can do it."""
     driver = drive(max_running_requests=2)
     tails = driver.engine._tails
     with driver.standing_still():
-        sick = driver.ask(random_tokens(20, seed=1), max_output_tokens=30)
+        sick = driver.ask(random_tokens(20, seed=1), max_output_tokens=30, sampling=sampling)
         mate = driver.ask(random_tokens(20, seed=2), max_output_tokens=60)
         later = driver.ask(random_tokens(3, seed=3), max_output_tokens=20)
         driver.at_step(4, lambda: tails.slabs[:, :, 0, :, :15].fill_(math.nan))
-    assert sick.ending == Ending.MAX_TOKENS
-    assert all(logits.isnan().all() for logits in sick.logits[4:])
+    assert sick.ending == Ending.FAILED
+    assert isinstance(sick.error, Internal)
+    assert "float32" in sick.error.message
+    assert len(sick.tokens) == 4
     for answer in (mate, later):
         assert answer.ending == Ending.MAX_TOKENS
         assert_like_oracle(driver.oracle, answer)

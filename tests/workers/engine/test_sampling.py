@@ -121,3 +121,11 @@ def test_numbers_are_spread_evenly_and_differ_by_seed_and_by_position() -> None:
     assert sum((tenths[i] - 200) ** 2 / 200 for i in range(10)) < 27.9  # one in a thousand, nine degrees
     in_pairs = sum(a * b for a, b in itertools.pairwise(numbers)) / (len(numbers) - 1)
     assert abs(in_pairs - 0.25) < 0.02
+
+
+@pytest.mark.parametrize("sampling", [Sampling(0.0, 1.0, 0, 1), Sampling(1.0, 0.95, 64, 1)])
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_what_is_no_number_chooses_nothing(sampling: Sampling, number: float) -> None:
+    for logits in ([number] * 5, [0.0, number, 1.0]):
+        with pytest.raises(ArithmeticError):
+            sample(torch.tensor(logits), sampling, 0)
