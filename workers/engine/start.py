@@ -24,8 +24,9 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 def start_engine(folder: Path, settings: Settings) -> Engine:
     """Load the model and start its engine; returns once it has answered a first request.
 
-    Raises SettingsInvalid for a device that is not there or an arena too small for one full context, ModelTooLarge for
-    weights that do not fit, ModelUnsupported for a model that answers differently with a shared prefix.
+    Raises SettingsInvalid for a device that is not there or an arena too small for one full context or too large for the
+    device, ModelTooLarge for weights that do not fit, ModelUnsupported for a model that answers differently with a shared
+    prefix.
     """
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
@@ -33,16 +34,17 @@ def start_engine(folder: Path, settings: Settings) -> Engine:
     dtype = _dtype(settings.dtype, device)
     check_fit(check(folder), element_bytes=dtype.itemsize, available_bytes=_available_bytes(device))
     model = Model.load(folder, device=device, dtype=dtype)
+    tail_bytes = model.shape.kv_bytes_per_token(dtype) * settings.max_running_requests * settings.tail_tokens
     config = EngineConfig(
         device=device,
         dtype=dtype,
-        arena_bytes=settings.arena_bytes or _default_arena_bytes(device),
+        arena_bytes=settings.arena_bytes or _default_arena_bytes(device, tail_bytes),
         prefill_chunk_tokens=settings.prefill_chunk_tokens,
         max_running_requests=settings.max_running_requests,
         max_waiting_requests=settings.max_waiting_requests,
         tail_tokens=settings.tail_tokens,
     )
-    _check_arena(model, config)
+    _check_arena(model, config, tail_bytes)
     check_faithful(model, config, choose_backend(device))
     engine = Engine(model, config)
     engine.start()
@@ -87,14 +89,22 @@ def _available_bytes(device: torch.device) -> int:
     return usable_memory_bytes()
 
 
-def _default_arena_bytes(device: torch.device) -> int:
-    """Of a GPU nine tenths of what the weights have left; of a CPU's memory half, for other programs live there too."""
+def _default_arena_bytes(device: torch.device, tail_bytes: int) -> int:
+    """Of a GPU nine tenths of what weights and tails leave; of a CPU's memory half, for other programs live there too."""
     available = _available_bytes(device)
-    return available * 9 // 10 if device.type == "cuda" else available // 2
+    return (available - tail_bytes) * 9 // 10 if device.type == "cuda" else available // 2
 
 
-def _check_arena(model: Model, config: EngineConfig) -> None:
-    """One request of full length must fit beside the pins; so a full context must fit the share left to it."""
+def _check_arena(model: Model, config: EngineConfig, tail_bytes: int) -> None:
+    """Arena and tails must fit the device, and one request of full length beside the pins: the share left to it."""
+    available = _available_bytes(config.device)
+    if config.arena_bytes + tail_bytes > available:
+        raise SettingsInvalid(
+            f"HEADSTART_ARENA_BYTES={config.arena_bytes} is too large: with the tails of {config.max_running_requests} "
+            f"requests, {config.tail_tokens} tokens each, KV takes {config.arena_bytes + tail_bytes} bytes, and "
+            f"{available} are available. Lower it, HEADSTART_MAX_RUNNING_REQUESTS or HEADSTART_TAIL_TOKENS.",
+            field="arena_bytes",
+        )
     block_bytes = model.shape.kv_bytes_per_token(config.dtype) * BLOCK_TOKENS
     needed = int(model.shape.context_tokens / BLOCK_TOKENS / (1 - config.pinned_share) + 1) * block_bytes
     if config.arena_bytes < needed:

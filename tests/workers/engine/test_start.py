@@ -9,7 +9,7 @@ from core.errors import SettingsInvalid
 from core.settings import load_settings
 from tests.tiny_models import tiny_model_folder
 from workers.engine.segment import Segments
-from workers.engine.start import start_engine
+from workers.engine.start import _default_arena_bytes, start_engine
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,20 @@ def test_an_arena_that_could_refuse_a_full_context_is_refused(folder: Path) -> N
         start_engine(folder, settings)
     assert refusal.value.field == "arena_bytes"
     start_engine(folder, load_settings(dtype="float32", arena_bytes=65 * block_bytes)).stop()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"arena_bytes": 10**15}, {"max_running_requests": 10**9}, {"tail_tokens": 10**9}]
+)
+def test_more_kv_than_there_is_memory_is_refused(folder: Path, settings: dict[str, int]) -> None:
+    with pytest.raises(SettingsInvalid, match=r"too large: .* bytes, and \d+ are available") as refusal:
+        start_engine(folder, load_settings(**{"arena_bytes": 10_000_000} | settings))
+    assert refusal.value.field == "arena_bytes"
+
+
+def test_the_arena_of_a_gpu_leaves_room_for_the_tails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (7_000, 24_000))
+    assert _default_arena_bytes(torch.device("cuda"), tail_bytes=2_000) == 4_500
 
 
 def test_a_device_that_is_not_there_is_named(folder: Path) -> None:
