@@ -51,7 +51,7 @@ def acquire(
 def _check_model(cache: Cache, model: str) -> None:
     if cache.model != model:
         raise CacheModelMismatch(
-            f"The cached content was made for models/{cache.model}, not for models/{model}. "
+            f"The cache was made for models/{cache.model}, not for models/{model}. "
             "Ask the model it was made for, or make it again for this one.",
             field="model",
             metadata={"model": cache.model},

@@ -115,9 +115,9 @@ class PromptFormat:
         """Give the ids to generate from, without a cache."""
         return Prompt(self.encode(self.render(messages, add_generation_prompt=True, at=at)))
 
-    def count(self, messages: Sequence[Message]) -> int:
+    def count(self, messages: Sequence[Message], *, at: datetime | None = None) -> int:
         """Count the tokens of the messages, without the generation prompt."""
-        return len(self.encode(self.render(messages, add_generation_prompt=False)))
+        return len(self.encode(self.render(messages, add_generation_prompt=False, at=at)))
 
     def minimum_tokens(self, messages: Sequence[Message]) -> int:
         """Give a number of tokens that the messages surely have, without rendering or tokenising them.
@@ -138,7 +138,7 @@ class PromptFormat:
         except TemplateRefusedError as error:
             raise _unsupported(f"it cannot go on with a user turn ({error})") from error
         if rest != rest_of_stand_ins:
-            raise _unsupported("it writes cached contents again behind the contents that follow")
+            raise _unsupported("it writes them again behind the contents that follow")
         if not text:
             raise _unsupported("it writes nothing for them")
         if not self._seams.is_seam(text, rest):
@@ -165,7 +165,7 @@ class PromptFormat:
         whole = self.render([*cached_messages, *new_messages], add_generation_prompt=True, at=at)
         if not whole.startswith(prefix_text):
             raise CachePrefixMismatch(
-                "With these contents the chat template of this model writes the cached contents differently, so the"
+                "With these contents the chat template of this model writes what is cached differently, so the"
                 " cache does not apply. Send contents that begin with a user turn, or everything without the cache.",
                 field="contents",
             )

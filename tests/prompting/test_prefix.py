@@ -1,5 +1,6 @@
 """A prefix and its suffix give the ids of the whole, or are refused."""
 
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -16,6 +17,8 @@ from tests.prompting.folders import byte_level, write_folder
 from tests.prompting.test_oracle import FREE_KINDS, LOOKS_LIKE_CONTROL, PLAIN, conversations
 
 SYSTEM, USER, MODEL = Message("system", "Be brief."), Message("user", "Who?"), Message("assistant", "I.")
+
+SOUNDS_GONE = re.compile("cached? content", re.IGNORECASE)
 
 turns = st.sampled_from(["user", "assistant"])
 followers = st.lists(
@@ -124,7 +127,7 @@ class TestTemplatesThatCannotCache:
             "{{ m.content }}{% endfor %}"
         )
         format_ = make_format(tmp_path / "model", template, special=("<|start|>", "<|turn|>"))
-        with pytest.raises(TemplateUnsupported, match="writes cached contents again behind"):
+        with pytest.raises(TemplateUnsupported, match="writes them again behind"):
             format_.prefix([SYSTEM])  # its text alone, "<|start|>", is a prefix of everything
         with pytest.raises(TemplateUnsupported, match="writes them differently"):
             format_.prefix([SYSTEM, USER])
@@ -193,6 +196,37 @@ class TestDates:
         with pytest.raises(CachePrefixMismatch):
             format_.suffix(prefix.text, [USER], [USER])
         assert format_.suffix(prefix.text, [USER], [USER], at=created_at)
+
+    def test_a_count_is_that_of_its_day(self, tmp_path: Path) -> None:
+        template = "{{ '<|turn|>' * (strftime_now('%d') | int) }}{% for m in messages %}<|turn|>{{ m.content }}{% endfor %}"
+        format_ = make_format(tmp_path / "model", template, special=("<|turn|>",))
+        for day in (3, 14):
+            at = datetime(2026, 1, day, 12, tzinfo=UTC)
+            assert format_.count([USER], at=at) == len(format_.prefix([USER], at=at).token_ids)
+        assert format_.count([USER], at=at) == format_.count([USER], at=at.replace(day=3)) + 11
+
+
+def test_a_refusal_does_not_read_like_a_cache_that_is_gone(tmp_path: Path) -> None:
+    """A 400 about "cached content" makes some clients create the cache anew and ask again: in vain here."""
+    marks = "{{ '<|start|>' if messages | length == 1 else '<|turn|>' }}"
+    last = "{% for m in messages %}<|turn|>{{ m.content }}{% endfor %}<|turn|>{{ messages[0].content }}"
+    no_seam = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    for number, template in enumerate(
+        (marks, "<|start|>{% if messages[1] %}" + last + "{% endif %}", no_seam)
+    ):
+        format_ = make_format(tmp_path / f"model {number}", template, special=("<|start|>", "<|turn|>"))
+        with pytest.raises(TemplateUnsupported) as unsupported:
+            format_.prefix([USER])
+        assert not SOUNDS_GONE.search(unsupported.value.message)
+    for text in ("<|turn|>Other?", "<|turn|>Who"):
+        format_ = make_format(
+            tmp_path / text,
+            "{% for m in messages %}<|turn|>{{ m.content }}{% endfor %}",
+            special=("<|turn|>",),
+        )
+        with pytest.raises(CachePrefixMismatch) as mismatch:
+            format_.suffix(text, [USER], [USER])
+        assert not SOUNDS_GONE.search(mismatch.value.message)
 
 
 def test_a_suffix_takes_no_time_to_tokenise_the_prefix(built_in: PromptFormat) -> None:

@@ -48,5 +48,7 @@ def _whole(wire: CountTokensRequest) -> GenerateContentRequest:
 
 
 def _count(state: ApiState, asked: Asked) -> int:
-    cached = () if asked.prefix is None else asked.prefix.messages
-    return state.served_model.format.count([*cached, *asked.messages])
+    prompts, prefix = state.served_model.format, asked.prefix
+    if prefix is None:
+        return prompts.count(asked.messages)
+    return prompts.count([*prefix.messages, *asked.messages], at=prefix.created_at)

@@ -47,7 +47,7 @@ def only(*allowed: object) -> AfterValidator:
 
 def _refuse(value: object) -> object:
     if value is not None and value != []:
-        raise PydanticCustomError(UNSUPPORTED, "it is not supported")
+        raise PydanticCustomError(UNSUPPORTED, "leave it out")
     return value
 
 

@@ -1,10 +1,17 @@
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.api.harness import MODEL, Server, user, words
+from core.settings import Settings
+from prompting.format import PromptFormat
+from prompting.served_model import ServedModel
+from tests.api.harness import MODEL, Server, open_server, user, words
+from tests.fakes.clock import START
+from tests.prompting.folders import byte_level, write_folder
 
 ROUTE = f"/v1/models/{MODEL}:countTokens"
 
@@ -41,6 +48,24 @@ def test_includes_what_is_cached(http: httpx.Client, create_cache: Callable[...,
     assert body["cacheTokensDetails"] == [{"modality": "TEXT", "tokenCount": cached}]
     used = http.post(f"/v1/models/{MODEL}:generateContent", json=request).json()["usageMetadata"]
     assert used["promptTokenCount"] == body["totalTokens"] + 4
+
+
+def test_counts_what_is_cached_as_it_was_on_its_day(
+    tmp_path: Path, settings: Settings, served_model: ServedModel
+) -> None:
+    """Some templates write the date, and dates differ in length."""
+    template = "{{ '<|turn|>' * (strftime_now('%j') | int) }}{% for m in messages %}<|turn|>{{ m.content }}{% endfor %}"
+    folder = write_folder(tmp_path / "model", byte_level(["<|turn|>"]), template)
+    dated = replace(served_model, format=PromptFormat.load(folder))
+    with open_server(tmp_path, settings, dated) as server:
+        server.begin()
+        with server.client() as http:
+            cache = http.post("/v1/cachedContents", json={"model": MODEL, "contents": [user("Who?")]}).json()
+            request = {"contents": [user("Hello")], "cachedContent": cache["name"]}
+            counted = count(http, {"generateContentRequest": request})["totalTokens"]
+            used = http.post(f"/v1/models/{MODEL}:generateContent", json=request).json()["usageMetadata"]
+    assert cache["usageMetadata"]["totalTokenCount"] > int(f"{START:%j}")
+    assert used["promptTokenCount"] == counted
 
 
 def test_may_end_on_a_model_turn(http: httpx.Client) -> None:

@@ -227,6 +227,14 @@ class TestNotBuilt:
     def test_words_for_what_is_done_anyway_are_accepted(self, config: dict[str, Any]) -> None:
         parse(GenerateContentRequest, {"generationConfig": config})
 
+    def test_the_remedy_is_named(self) -> None:
+        for config, remedy in (
+            ({"logprobs": 3}, "leave it out"),
+            ({"candidateCount": 2}, "only 1 is supported"),
+        ):
+            with pytest.raises(NotSupported, match=f"not supported by this server: {remedy}\\.$"):
+                parse(GenerateContentRequest, {"generationConfig": config})
+
     def test_what_is_wrong_comes_before_what_is_not_built(self) -> None:
         assert "foo" in invalid({"foo": 1, "generationConfig": {"logprobs": 3}}).message
 
