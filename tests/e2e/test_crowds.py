@@ -8,7 +8,7 @@ from google.genai import types
 from models.cache import CacheState
 from models.usage import UsageState
 from tests.e2e.books import Books, quantities
-from tests.e2e.customer import MODEL, Customer, document, reason_of
+from tests.e2e.customer import MODEL, Customer, document, read_answer, reason_of
 from tests.e2e.home import Home
 from tests.e2e.processes import wait_until
 from tests.e2e.shared import Shared
@@ -20,25 +20,27 @@ TOKENS = 6
 def test_each_of_many_clients_gets_its_own_right_answer(customer: Customer, shared: Shared) -> None:
     held_before = shared.ballast.held_tokens()
     text = document(45, "a crowd")
-    turns = [types.Content(role="user", parts=[types.Part(text=text)])]
+    questions = [f"What does number {number} say?" for number in range(CLIENTS)]
 
-    def ask(number: int, name: str | None) -> str:
-        """Half of them greedily, half by their own seed."""
-        question = types.Content(role="user", parts=[types.Part(text=f"What does number {number} say?")])
+    def ask_alone(number: int) -> str:
+        """Without a cache: half of them greedily, half by their own seed."""
+        body = customer.body(questions[number], None, text, tokens=TOKENS)
+        body["generationConfig"] |= {"temperature": number % 2, "seed": number}
+        return read_answer([customer.http.post(customer.path("generateContent"), json=body).json()]).text
+
+    def ask(number: int) -> str:
         config = types.GenerateContentConfig(
             cached_content=name, temperature=number % 2, seed=number, max_output_tokens=TOKENS
         )
         with customer.sdk() as client:
-            answer = client.models.generate_content(
-                model=MODEL, contents=[question] if name else [*turns, question], config=config
-            )
+            answer = client.models.generate_content(model=MODEL, contents=questions[number], config=config)
         return answer.text or ""
 
-    alone = [ask(number, None) for number in range(CLIENTS)]
+    alone = [ask_alone(number) for number in range(CLIENTS)]
     assert len(set(alone)) > CLIENTS / 2
     name = customer.create(text)["name"]
     with ThreadPoolExecutor(CLIENTS) as pool:
-        together = list(pool.map(lambda number: ask(number, name), range(CLIENTS)))
+        together = list(pool.map(ask, range(CLIENTS)))
     assert together == alone
 
     size = shared.books.cache(name).token_count

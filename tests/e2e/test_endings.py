@@ -17,7 +17,7 @@ LONG = 400
 
 
 def expire(customer: Customer, name: str) -> None:
-    customer.patch(name, ttl="0.2s")
+    customer.patch(name, ttl="0.1s")
     wait_until(lambda: customer.get(name).status_code == 403, "it expires")
 
 

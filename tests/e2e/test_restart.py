@@ -1,6 +1,7 @@
 """A server that stops, in whatever way, and starts again: what was promised still holds, and costs nothing more."""
 
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
@@ -64,12 +65,15 @@ def test_live_caches_answer_again_and_ended_ones_do_not(ending: str, home: Home)
 def test_what_is_asked_for_is_rebuilt_first_also_for_who_cannot_wait(home: Home) -> None:
     server = home.start()
     customer, project_id = home.customer(server), home.books.project_id("default")
-    older = customer.create(document(900, "older"))["name"]
-    newer = customer.create(document(900, "newer"))["name"]
+    older = customer.create(document(1800, "older"))["name"]
+    started = time.monotonic()
+    newer = customer.create(document(1800, "newer"))["name"]
+    build_seconds = time.monotonic() - started
     answers = {name: customer.ask(QUESTION, name) for name in (older, newer)}
     server.kill()
 
-    again = home.start(prefill_chunk_tokens=1)  # a second and more for each
+    # Steps so small that a build takes about three seconds, on whatever machine.
+    again = home.start(prefill_chunk_tokens=max(1, int(16 * build_seconds / 3)))
     customer = home.customer(again)
     hurried = customer.http.post(
         customer.path("generateContent"),
@@ -95,7 +99,7 @@ def test_what_is_asked_for_is_rebuilt_first_also_for_who_cannot_wait(home: Home)
 
     late = customer.http.post(
         "/v1beta/cachedContents",
-        json=customer.cache_body(document(900, "late")),
+        json=customer.cache_body(document(1800, "late")),
         headers={"x-server-timeout": "1"},
     )
     assert (late.status_code, reason_of(late)) == (504, "DEADLINE_EXCEEDED")

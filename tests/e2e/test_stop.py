@@ -27,7 +27,7 @@ def test_requests_finish_or_are_told(home: Home) -> None:
         long = pool.submit(stream, customer, name, "Tell me all.", ENDLESS)
         unary = pool.submit(customer.ask, "Tell me all.", name, tokens=ENDLESS)
         create = pool.submit(
-            customer.http.post, "/v1beta/cachedContents", json=customer.cache_body(document(2000, "late"))
+            customer.http.post, "/v1beta/cachedContents", json=customer.cache_body(document(3800, "late"))
         )
         wait_until(lambda: rows() == before + 3, "they run")
         with customer.stream("Be brief.", name, 30) as chunks:
