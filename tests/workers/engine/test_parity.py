@@ -1,5 +1,6 @@
 """The same answer with a cache, without one, and from transformers by itself: tokens and logits, in float32."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -147,24 +148,60 @@ def test_a_cache_in_many_pieces_answers_like_one_in_a_single_run(drive: Drive) -
     assert_answers_alike(driver, answers, [])
 
 
-def test_the_built_in_model_answers_as_transformers_does() -> None:
+@pytest.fixture(scope="module")
+def built_in() -> Iterator[Driver]:
+    """The model that comes along, in float32."""
     folder = built_in_folder()
     module = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     oracle = Oracle(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32))
     driver = Driver(module, oracle, prefill_chunk_tokens=128, tail_tokens=64)
-    prompts = PromptFormat.load(folder)
+    yield driver
+    driver.close()
+
+
+@pytest.fixture(scope="module")
+def built_in_format() -> PromptFormat:
+    return PromptFormat.load(built_in_folder())
+
+
+def test_the_built_in_model_answers_as_transformers_does(
+    built_in: Driver, built_in_format: PromptFormat
+) -> None:
     cached = [Message("system", HANDBOOK.read_text(encoding="utf-8")[:1000])]
     questions = ["What is this?", "Repeat the first sentence, then count to ten."]
-    prefix = prompts.prefix(cached)
-    suffixes = [prompts.suffix(prefix.text, cached, [Message("user", question)]) for question in questions]
-    driver.build("cache", prefix.token_ids)
-    with driver.standing_still():
-        hits = [driver.ask(suffix, "cache", max_output_tokens=8) for suffix in suffixes]
+    prefix = built_in_format.prefix(cached)
+    suffixes = [
+        built_in_format.suffix(prefix.text, cached, [Message("user", question)]) for question in questions
+    ]
+    before = built_in.engine.counters.prefill_tokens
+    built_in.build("cache", prefix.token_ids)
+    with built_in.standing_still():
+        hits = [built_in.ask(suffix, "cache", max_output_tokens=8) for suffix in suffixes]
     assert all(hit.outcome for hit in hits)
     assert len(prefix.token_ids) > 200
-    assert driver.engine.counters.prefill_tokens == len(prefix.token_ids) + sum(map(len, suffixes))
-    assert_answers_alike(driver, hits, [driver.ask(hits[0].prompt, max_output_tokens=8)])
-    driver.close()
+    computed = built_in.engine.counters.prefill_tokens - before
+    assert computed == len(prefix.token_ids) + sum(map(len, suffixes))
+    assert_answers_alike(built_in, hits, [built_in.ask(hits[0].prompt, max_output_tokens=8)])
+
+
+def test_the_built_in_model_at_the_borders_of_blocks_eight_requests_at_once(
+    built_in: Driver, built_in_format: PromptFormat
+) -> None:
+    text = built_in_format.encode(HANDBOOK.read_text(encoding="utf-8"))
+    for length in (63, 64, 65, 129):
+        built_in.build(f"cache {length}", text[:length])
+    before = built_in.engine.counters.prefill_tokens
+    with built_in.standing_still():
+        hits = [
+            built_in.ask(text[length : length + count], f"cache {length}", max_output_tokens=6)
+            for length in (63, 64, 65, 129)
+            for count in (1, 64)
+        ]
+    assert all(hit.outcome for hit in hits)
+    assert built_in.engine.counters.prefill_tokens - before == 4 * (1 + 64)
+    with built_in.standing_still():
+        misses = [built_in.ask(hit.prompt, max_output_tokens=6) for hit in hits]
+    assert_answers_alike(built_in, hits, misses)
 
 
 def assert_answers_alike(driver: Driver, hits: list[Answer], misses: list[Answer]) -> None:
