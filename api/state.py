@@ -18,7 +18,7 @@ from prompting.served_model import ServedModel
 
 @dataclass(frozen=True)
 class ApiState:
-    """`ready` tells whether requests can be served: the engine is loaded and nothing is shutting down."""
+    """`ready` tells whether requests can be served: an engine answers and nothing is shutting down."""
 
     settings: Settings
     database: Database

@@ -34,20 +34,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Embedded:
-    """What `serve` needs of a server that is ready. first_keys: made at the first start, to be shown once."""
+    """What `serve` needs of a server that is ready.
+
+    has_engine: whether the engine still answers. first_keys: made at the first start, to be shown once.
+    """
 
     database: Database
     clock: Clock
     secret: RootSecret
     transport: LocalTransport
     served_model: ServedModel
+    has_engine: Callable[[], bool]
     first_keys: FirstKeys | None
 
 
 @contextmanager
-def embedded(settings: Settings, progress: Progress, clock: Clock | None = None) -> Iterator[Embedded]:
+def embedded(settings: Settings, progress: Progress) -> Iterator[Embedded]:
     """Start everything but the HTTP side, and stop it on leaving: what runs is cancelled and its usage recorded."""
-    clock = clock or SystemClock()
+    clock = SystemClock()
     data_folder = DataFolder.open(settings.data_dir)
     database = Database(sqlite_url(data_folder.database_path), settings.database_pool_size)
     try:
@@ -57,11 +61,19 @@ def embedded(settings: Settings, progress: Progress, clock: Clock | None = None)
         folder, served_model = load_served_model(settings, progress)
         transport = LocalTransport(new_incarnation())
         _prepare(database, clock, settings, served_model, transport.incarnation)
-        with _running(settings, folder, served_model, database, clock, transport):
+        with _running(settings, folder, served_model, database, clock, transport) as runtime:
             # Last, so that a start that fails does not make keys that nobody was shown.
             with database.write() as session:
                 first_keys = create_first_keys(session, clock, secret)
-            yield Embedded(database, clock, secret, transport, served_model, first_keys)
+            yield Embedded(
+                database,
+                clock,
+                secret,
+                transport,
+                served_model,
+                has_engine=lambda: runtime.is_running,
+                first_keys=first_keys,
+            )
     finally:
         database.dispose()
         data_folder.close()
@@ -75,7 +87,7 @@ def _running(
     database: Database,
     clock: Clock,
     transport: LocalTransport,
-) -> Iterator[None]:
+) -> Iterator[Runtime]:
     """Engine, runtime and sweeper; the rebuild of live caches goes on behind their back."""
     engine = start_engine(folder, settings)
     runtime = Runtime(
@@ -88,7 +100,7 @@ def _running(
         count = runtime.builds.rebuild_all(served_model.fingerprint)
         if count:
             log.info("rebuilding the KV of %d live caches in the background", count)
-        yield
+        yield runtime
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def _run(
         secret=running.secret,
         transport=running.transport,
         served_model=running.served_model,
-        ready=lambda: not server.should_exit,
+        ready=lambda: running.has_engine() and not server.should_exit,
     )
     config = server_config(create_app(state), settings.host, settings.port)
     server = _Server(config, announce, running.transport.close)

@@ -76,6 +76,11 @@ class Runtime:
         self._lock = threading.Lock()
         self.builds = CacheBuilds(engine, database, clock, self._units, publish)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the engine answers."""
+        return self._engine.is_running
+
     def handle(self, message: Message) -> None:
         """Start what a message asks for. Raises Unavailable where the engine has too much to do."""
         match message:

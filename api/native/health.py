@@ -21,6 +21,8 @@ async def live() -> Response:
 async def ready(request: Request) -> Response:
     state = api_state(request)
     if not state.ready():
-        raise Unavailable("The server is starting or shutting down.", retry_after_seconds=1)
+        raise Unavailable(
+            "The server is starting or stopping, or its engine has failed.", retry_after_seconds=1
+        )
     await state.pools.read(lambda session: session.execute(text("SELECT 1")))
     return Response(dump({"status": "ready"}), media_type="application/json")

@@ -61,6 +61,11 @@ class Engine:
     def arena_tokens(self) -> int:
         return self._scheduler.arena_tokens
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it answers: until it is stopped, or has ended by an error that only a new start can mend."""
+        return self._thread.is_alive()
+
     def start(self) -> None:
         self._thread.start()
 

@@ -30,8 +30,10 @@ def test_it_has_answered_once_and_holds_nothing(folder: Path, name: str, dtype: 
             return segments.arena.pool.used_count
 
         assert engine.call(used).result(10) == 0
+        assert engine.is_running
     finally:
         engine.stop()
+    assert not engine.is_running
 
 
 def test_an_arena_that_could_refuse_a_full_context_is_refused(folder: Path) -> None:
