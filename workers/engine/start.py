@@ -140,7 +140,7 @@ def _warm_up(engine: Engine) -> None:
     )
     done.wait()
     engine.drop("warm-up")
-    ending, error = outcome[-1]
-    if ending != Ending.MAX_TOKENS:
+    if outcome[-1][0] != Ending.MAX_TOKENS:
         engine.stop()
-        raise error or RuntimeError(f"the engine's first request ended as {ending}")
+        errors = [error for _, error in outcome if error is not None]
+        raise errors[0] if errors else RuntimeError(f"the engine's first request ended as {outcome[-1][0]}")
