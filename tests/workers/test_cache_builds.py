@@ -265,6 +265,18 @@ def test_cancelling_a_request_does_not_stop_the_rebuild_it_waits_for(workshop: W
     assert workshop.engine.counters.prefill_tokens == 301
 
 
+def test_cancelling_a_request_that_is_not_with_the_engine_at_the_moment(workshop: Workshop) -> None:
+    """It missed its cache, and the unit that will order the rebuild has not begun."""
+    cache_id = workshop.cached(some_tokens(130, 1))
+    workshop.restart()
+    with workshop.units_standing_still():
+        request_id = workshop.ask([500], cache_id)
+        workshop.driver.used_blocks()  # by now the engine has turned it away
+        workshop.runtime.cancel(request_id)
+    failure(workshop, request_id)
+    assert workshop.settled(request_id) == (VOID, 0)
+
+
 def test_a_request_whose_cache_ends_before_its_rebuild_begins_is_told_so(workshop: Workshop) -> None:
     cache_id = workshop.cached(some_tokens(130, 1))
     workshop.restart()

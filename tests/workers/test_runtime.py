@@ -166,6 +166,21 @@ def test_a_broken_step_is_told_and_bills_what_came_before_it(
     assert len(workshop.token_ids(request_id)) == settled[1]
 
 
+def test_what_was_held_back_when_a_step_broke_is_neither_shown_nor_billed(workshop: Workshop) -> None:
+    def break_down() -> None:
+        raise RuntimeError("the device is on fire")
+
+    question = some_tokens(5, 1)
+    free = workshop.ask(question, max_output_tokens=3)
+    workshop.last(free)
+    with workshop.driver.standing_still():
+        request_id = workshop.ask(question, stop_sequences=(workshop.text(free) + " never said",))
+        workshop.driver.at_step(2, break_down)
+    assert isinstance(failure(workshop, request_id), Internal)
+    assert workshop.token_ids(request_id) == []
+    assert workshop.settled(request_id) == (VOID, 0)
+
+
 def test_a_request_that_never_fits_is_told_the_numbers_and_not_billed(
     open_workshop: Callable[..., Workshop],
 ) -> None:

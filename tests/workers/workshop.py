@@ -3,7 +3,8 @@
 import copy
 import random
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from workers.runtime import Runtime
 FINGERPRINT = "aa:bb"
 INCARNATION = "inc_test"
 _PATIENCE_SECONDS = 60
+_UNIT_THREADS = 3
 
 
 class Workshop:
@@ -53,7 +55,7 @@ class Workshop:
         self.driver = Driver(self._module, Oracle(copy.deepcopy(self._module)), **self._config)
         self.engine = self.driver.engine
         self.runtime = Runtime(
-            self.engine, self.database, self.clock, self.prompt_format, self._publish, threads=3
+            self.engine, self.database, self.clock, self.prompt_format, self._publish, threads=_UNIT_THREADS
         )
 
     def restart(self, **config: object) -> None:
@@ -149,6 +151,17 @@ class Workshop:
             )
             return self.events[channel_id][-1]
 
+    @contextmanager
+    def units_standing_still(self) -> Iterator[None]:
+        """No database work begins inside."""
+        go_on = threading.Event()
+        for _ in range(_UNIT_THREADS):
+            self.runtime._units.start(lambda: assert_comes(go_on), lambda _: None)
+        try:
+            yield
+        finally:
+            go_on.set()
+
     def wait_for_units(self) -> None:
         """Wait until no database work is open; what it told the engine lies in its inbox then."""
         units = self.runtime._units
@@ -204,6 +217,10 @@ class Workshop:
 
     def _tokens(self, request_id: str) -> list[TokensEvent]:
         return [event for event in self.events.get(request_id, []) if isinstance(event, TokensEvent)]
+
+
+def assert_comes(event: threading.Event) -> None:
+    assert event.wait(_PATIENCE_SECONDS)
 
 
 def some_tokens(count: int, seed: int) -> list[int]:

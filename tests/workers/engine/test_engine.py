@@ -271,10 +271,18 @@ def test_an_engine_that_dies_leaves_nobody_waiting(drive: Drive, monkeypatch: py
     def break_loop() -> None:
         raise BrokenError
 
+    answers: list[Answer] = []
+
+    def die() -> None:
+        driver.engine._leave(break_loop)
+        answers.append(driver.ask([2]))
+        answers.append(driver.start_build("cache", [1, 2]))
+
     with driver.standing_still():
-        answer = driver.ask([1], max_output_tokens=50)
-        driver.at_step(3, lambda: driver.engine._leave(break_loop))
-    assert answer.ending == Ending.CANCELLED
+        answers.append(driver.ask([1], max_output_tokens=50))
+        driver.at_step(3, die)
+    assert answers[0].ending == Ending.CANCELLED
+    assert [answer.ending for answer in answers] == [Ending.CANCELLED] * 3
     driver.engine._thread.join()
     assert died.is_set()
     with pytest.raises(Unavailable):
