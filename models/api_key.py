@@ -47,10 +47,6 @@ class ApiKey(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
-    @property
-    def is_operator(self) -> bool:
-        return self.project_id is None
-
 
 def insert_api_key(session: Session, key: ApiKey) -> None:
     session.add(key)
@@ -60,11 +56,6 @@ def insert_api_key(session: Session, key: ApiKey) -> None:
 def find_api_key(session: Session, key_id: str) -> ApiKey | None:
     """Find a key by its id, revoked or not."""
     return session.get(ApiKey, key_id)
-
-
-def find_api_key_by_mac(session: Session, secret_mac: bytes) -> ApiKey | None:
-    """Find a key by the keyed hash of its secret, revoked or not."""
-    return session.scalars(select(ApiKey).where(ApiKey.secret_mac == secret_mac)).one_or_none()
 
 
 def has_api_keys(session: Session) -> bool:

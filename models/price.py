@@ -38,13 +38,3 @@ def delete(session: Session, price: Price) -> None:
 def list_prices(session: Session) -> Sequence[Price]:
     """List every price, by model, meter and date."""
     return session.scalars(select(Price).order_by(Price.model, Price.meter, Price.effective_from)).all()
-
-
-def find_price(session: Session, model: str, meter: str, at: datetime) -> Price | None:
-    """Find the row of exactly this model and meter that is in force at an instant."""
-    return session.scalars(
-        select(Price)
-        .where(Price.model == model, Price.meter == meter, Price.effective_from <= at)
-        .order_by(Price.effective_from.desc())
-        .limit(1)
-    ).one_or_none()

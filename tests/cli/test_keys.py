@@ -40,7 +40,7 @@ class TestCreate:
     def test_needs_no_option(self, data_folder: Path, database: Database) -> None:
         key = stored(database, done("keys", "create").strip())
         assert key.scopes == {Scope.CACHES, Scope.GENERATE, Scope.BILLING}
-        assert not key.is_operator
+        assert key.project_id is not None
 
     def test_finds_a_project_by_id(self, data_folder: Path, database: Database) -> None:
         project_id = done("projects", "create", "other").strip()
@@ -50,7 +50,7 @@ class TestCreate:
 
     def test_makes_an_operators_key(self, data_folder: Path, database: Database) -> None:
         shown = done("keys", "create", "--operator").strip()
-        assert stored(database, shown).is_operator
+        assert stored(database, shown).project_id is None
         assert stored(database, shown).scopes == frozenset(Scope)
         assert is_valid(data_folder, database, shown)
 

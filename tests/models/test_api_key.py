@@ -5,38 +5,28 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from core.errors import KeyNotFound
-from models.api_key import (
-    ApiKey,
-    Scope,
-    find_api_key,
-    find_api_key_by_mac,
-    insert_api_key,
-    list_api_keys,
-    revoke_api_key,
-)
+from models.api_key import ApiKey, Scope, find_api_key, insert_api_key, list_api_keys, revoke_api_key
 from models.session import Database
 from tests.fakes.clock import START
 from tests.models.rows import add_customer, add_key
 
 
-def test_a_key_is_found_by_id_and_by_mac(database: Database) -> None:
+def test_a_key_is_found_by_its_id(database: Database) -> None:
     with database.write() as session:
         key = add_key(session, add_customer(session, "one").project_id)
     with database.read() as session:
-        for found in (find_api_key(session, key.id), find_api_key_by_mac(session, key.secret_mac)):
-            assert found is not None
-            assert found.id == key.id
-            assert found.scopes == {Scope.CACHES, Scope.GENERATE}
-            assert not found.is_operator
+        found = find_api_key(session, key.id)
+        assert found is not None
+        assert found.secret_mac == key.secret_mac
+        assert found.scopes == {Scope.CACHES, Scope.GENERATE}
         assert find_api_key(session, "key_none") is None
-        assert find_api_key_by_mac(session, bytes(32)) is None
 
 
 def test_an_operator_key_has_no_project(database: Database) -> None:
     with database.write() as session:
         customer = add_customer(session, "one")
         operator = add_key(session, None)
-        assert operator.is_operator
+        assert operator.project_id is None
         assert [key.id for key in list_api_keys(session, None)] == [operator.id]
         assert [key.id for key in list_api_keys(session, customer.project_id)] == [customer.key_id]
 

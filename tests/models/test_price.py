@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from models.price import Price, delete, find_price, insert, list_prices
+from models.price import Price, delete, insert, list_prices
 from models.session import Database
 from tests.fakes.clock import START
 
@@ -12,28 +12,6 @@ def price(model: str = "m", meter: str = "input_tokens", *, days: int = 0, amoun
     return Price(
         model=model, meter=meter, nano_usd_per_million=amount, effective_from=START + timedelta(days=days)
     )
-
-
-def test_the_last_row_that_is_in_force_is_found(database: Database) -> None:
-    with database.write() as session:
-        for days in (0, 10, 5):
-            insert(session, price(days=days, amount=100 + days))
-        insert(session, price(model="other", amount=7))
-
-        def amount(days: float) -> int | None:
-            found = find_price(session, "m", "input_tokens", START + timedelta(days=days))
-            return None if found is None else found.nano_usd_per_million
-
-        assert [amount(days) for days in (-0.01, 0, 4.99, 5, 9, 10, 99)] == [
-            None,
-            100,
-            100,
-            105,
-            105,
-            110,
-            110,
-        ]
-        assert find_price(session, "m", "output_tokens", START) is None
 
 
 def test_prices_are_listed_by_model_meter_and_date(database: Database) -> None:
