@@ -1,6 +1,12 @@
-"""The set-up knows when it is current, shows progress, and the pins are what is installed."""
+"""The set-up knows when it is current, says what it fetches, shows progress, and the pins are what is installed."""
 
+import importlib.util
+import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import freeze_constraints
@@ -62,3 +68,88 @@ def test_wheels_beside_the_checkout_and_an_index_are_passed_on(tmp_path: Path) -
         "--extra-index-url",
         "https://example.org/cpu",
     ]
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """A machine whose Python has no venv, with apt-get, sudo and no other program; what it is told to run."""
+    ran: list[list[str]] = []
+
+    def run(command: list[str | Path], **_: object) -> "subprocess.CompletedProcess[str]":
+        ran.append([str(word) for word in command])
+        is_known = ran[-1][-1] in {"update", "python3-venv"} or "venv" in ran[-1]
+        return subprocess.CompletedProcess(command, returncode=0 if is_known else 100)
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(subprocess, "run", run)
+    return ran
+
+
+@pytest.mark.parametrize(("user_id", "as_root"), [(0, []), (1000, ["sudo"])])
+def test_a_python_without_venv_gets_it_from_apt(
+    user_id: int,
+    as_root: list[str],
+    commands: list[list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user_id)
+    setup_steps.make_environment(tmp_path / "venv")
+    *apt, last = commands
+    assert [[*command[: len(as_root) + 1], command[-1]] for command in apt] == [
+        [*as_root, "apt-get", "update"],
+        [*as_root, "apt-get", f"python{sys.version_info.major}.{sys.version_info.minor}-venv"],
+        [*as_root, "apt-get", "python3-venv"],
+    ]
+    assert last == [sys.executable, "-m", "venv", str(tmp_path / "venv")]
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"), [("apt-get", "there is no apt-get"), ("sudo", "Run as root: apt-get")]
+)
+def test_who_cannot_install_venv_is_told_what_to_do(
+    missing: str, words: str, commands: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == missing else f"/usr/bin/{name}")
+    with pytest.raises(setup_steps.StepFailed, match=words):
+        setup_steps.make_environment(tmp_path / "venv")
+    assert commands == []
+
+
+@pytest.mark.parametrize(
+    ("address", "requires", "said"),
+    [
+        (
+            "file:///wheels/torch-2.13.0%2Bcpu-cp311.whl",
+            [],
+            "at most: PyTorch 0 MB (at hand: torch-2.13.0+cpu-cp311.whl)",
+        ),
+        (
+            "https://pypi.org/torch.whl",
+            ["nvidia-cublas; sys_platform == 'linux'"],
+            "PyTorch 3,000 MB (with CUDA)",
+        ),
+        ("https://example.org/cpu/torch.whl", ["sympy"], "PyTorch 190 MB (CPU build)"),
+    ],
+)
+def test_the_size_of_the_download_is_said_before_it_starts(
+    address: str,
+    requires: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    report = {"install": [{"download_info": {"url": address}, "metadata": {"requires_dist": requires}}]}
+
+    def run(command: list[str | Path], **_: object) -> "subprocess.CompletedProcess[str]":
+        assert "--dry-run" in command
+        return subprocess.CompletedProcess(command, 0, stdout=json.dumps(report))
+
+    monkeypatch.setattr(subprocess, "run", run)
+    setup_steps.announce_download(tmp_path, ROOT, None)
+    shown = capsys.readouterr().out
+    assert said in shown
+    assert ("TORCH_INDEX=" in shown) == ("CUDA" in said)
