@@ -4,17 +4,17 @@ Integers are exact and may exceed what a double holds.
 """
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 from billing.report import Line, Report
+from core.clock import format_instant
 
 
 def report_json(made: Report) -> dict[str, Any]:
     return {
-        "start": _format_instant(made.start),
-        "end": _format_instant(made.end),
-        "asOf": _format_instant(made.as_of),
+        "start": format_instant(made.start),
+        "end": format_instant(made.end),
+        "asOf": format_instant(made.as_of),
         "amountNanoUsd": made.amount_nano_usd,
         "meters": _lines(made.lines),
         "projects": [
@@ -41,7 +41,3 @@ def _lines(lines: Iterable[Line]) -> list[dict[str, Any]]:
         {"meter": line.meter, "quantity": line.quantity, "amountNanoUsd": line.amount_nano_usd}
         for line in lines
     ]
-
-
-def _format_instant(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from billing import storage, usage
-from core.clock import Clock, instant
+from core.clock import Clock, format_instant, instant
 from core.errors import (
     CacheDeleted,
     CacheExpired,
@@ -161,7 +161,7 @@ def usable(cache: Cache | None, cache_id: str, now: datetime) -> Cache:
         raise _gone(CacheDeleted, cache_id)
     if cache.end_reason == CacheEndReason.MODEL_RETIRED:
         raise _gone(CacheModelRetired, cache_id)
-    raise _gone(CacheExpired, cache_id, expireTime=ended_at.isoformat().replace("+00:00", "Z"))
+    raise _gone(CacheExpired, cache_id, expireTime=format_instant(ended_at))
 
 
 def extend(

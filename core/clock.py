@@ -1,4 +1,5 @@
-"""Where time comes from. What is stored or billed is stamped by the database's clock, never by a host's own."""
+"""Where time comes from, and how an instant is written. What is stored or billed is stamped by the database's clock, never
+by a host's own."""
 
 from datetime import UTC, datetime
 from typing import Protocol
@@ -28,3 +29,8 @@ def instant(session: Session, clock: Clock, not_before: datetime | None = None) 
     else:
         now = clock.now().astimezone(UTC)
     return now if not_before is None else max(now, not_before)
+
+
+def format_instant(at: datetime) -> str:
+    """Write an instant as RFC 3339 in UTC, to the microsecond: the one form that callers are shown."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -10,6 +10,7 @@ from urllib.request import Request, urlopen
 
 from billing.recompute import Totals, recompute
 from cli.demo.server import ServerAddress
+from core.clock import format_instant
 from core.data_folder import database_path
 from models.session import Database, sqlite_url
 
@@ -43,7 +44,7 @@ def fetch_and_prove(server: ServerAddress, data_dir: Path, start: datetime, end:
 
 
 def fetch_report(server: ServerAddress, start: datetime, end: datetime) -> dict[str, Any]:
-    period = urlencode({"start": as_text(start), "end": as_text(end)})
+    period = urlencode({"start": format_instant(start), "end": format_instant(end)})
     request = Request(  # noqa: S310 - the server that this demo has started
         f"{server.address}/headstart/v1/billing/report?{period}",
         headers={"x-goog-api-key": server.operator_key},
@@ -72,7 +73,3 @@ def figures(report: dict[str, Any], name: str) -> Figures:
         for line in cache["meters"]
         if line[name]
     }
-
-
-def as_text(instant: datetime) -> str:
-    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
-from core.clock import SystemClock, instant
+from core.clock import SystemClock, format_instant, instant
 from tests.fakes.clock import START, ManualClock
 
 
@@ -44,3 +44,9 @@ def test_an_instant_is_in_utc_whatever_zone_the_clock_is_in(session: Session) ->
     clock = ManualClock(START.astimezone(timezone(timedelta(hours=9))))
     assert instant(session, clock).tzinfo is UTC
     assert instant(session, clock) == START
+
+
+def test_instants_are_written_in_utc_with_microseconds() -> None:
+    at = datetime(2026, 11, 29, 21, 0, tzinfo=timezone(timedelta(hours=9)))
+    assert format_instant(at) == "2026-11-29T12:00:00.000000Z"
+    assert format_instant(at + timedelta(microseconds=7)) == "2026-11-29T12:00:00.000007Z"

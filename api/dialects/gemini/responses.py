@@ -6,7 +6,7 @@ from typing import Any
 from starlette.responses import Response
 
 from api import json_text
-from api.dialects.gemini.times import format_timestamp
+from core.clock import format_instant
 from core.ids import cache_name
 from core.messages import FinishReason
 from models.cache import Cache
@@ -52,9 +52,9 @@ def cache_resource(cache: Cache) -> dict[str, Any]:
         "name": cache_name(cache.id),
         "model": f"models/{cache.model}",
         "displayName": cache.display_name,
-        "createTime": format_timestamp(cache.created_at),
-        "updateTime": format_timestamp(cache.updated_at),
-        "expireTime": format_timestamp(cache.expire_at),
+        "createTime": format_instant(cache.created_at),
+        "updateTime": format_instant(cache.updated_at),
+        "expireTime": format_instant(cache.expire_at),
         "usageMetadata": {"totalTokenCount": cache.token_count},
         "state": cache.state.value,
     }

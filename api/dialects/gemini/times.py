@@ -3,16 +3,13 @@
 import re
 from datetime import UTC, datetime, timedelta, timezone
 
+from core.clock import format_instant
 from core.errors import InvalidArgument
 
 _DURATION = re.compile(r"(\d{1,12})(?:\.(\d{1,9}))?s", re.ASCII)
 _TIMESTAMP = re.compile(
     r"(\d{4}-\d{2}-\d{2})[Tt](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?(?:[Zz]|([+-])(\d{2}):([0-5]\d))?", re.ASCII
 )
-
-
-def format_timestamp(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def parse_duration(text: str, path: str) -> timedelta:
@@ -63,7 +60,7 @@ def parse_expiry(
         path = "cached_content.expire_time"
         expire_at = parse_timestamp(expire_time, path)
         if expire_at <= arrived_at:
-            raise _wrong(path, f"in the future (it is {format_timestamp(arrived_at)})", expire_time)
+            raise _wrong(path, f"in the future (it is {format_instant(arrived_at)})", expire_time)
         if expire_at - arrived_at > longest:
             raise _wrong(path, f"at most {int(longest.total_seconds())} seconds from now", expire_time)
         return expire_at
