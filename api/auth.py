@@ -55,14 +55,18 @@ def require(scope: Scope) -> Callable[[Request], Awaitable[ProjectCaller]]:
         caller = await authenticate(request)
         if caller.project_id is None:
             raise ScopeMissing("This is an operator's key, and no project's. Use a key of a project here.")
-        if scope not in caller.scopes:
-            raise ScopeMissing(
-                f"The key lacks the scope '{scope}'. Make one that has it: headstart keys create.",
-                metadata={"scope": scope},
-            )
+        check_scope(caller, scope)
         return ProjectCaller(caller.key_id, caller.project_id, caller.arrived_at)
 
     return project_caller
+
+
+def check_scope(caller: Caller, scope: Scope) -> None:
+    if scope not in caller.scopes:
+        raise ScopeMissing(
+            f"The key lacks the scope '{scope}'. Make one that has it: headstart keys create.",
+            metadata={"scope": scope},
+        )
 
 
 AnyCaller = Annotated[Caller, Depends(authenticate)]

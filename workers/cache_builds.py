@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 
 from caching import lifecycle
-from core.clock import Clock
+from core.clock import Clock, instant
 from core.errors import AppError, CacheNotFound, DeadlineExceeded, Unavailable
 from core.ids import cache_name
 from core.messages import BuildCache, BuiltEvent, FailedEvent, LastEvent
@@ -68,7 +68,7 @@ class CacheBuilds:
     def rebuild_all(self, fingerprint: str) -> int:
         """Queue a rebuild of every usable cache of the served model, oldest first. Returns how many."""
         with self._database.read() as session:
-            caches = list_caches_to_rebuild(session, fingerprint, self._clock.now())
+            caches = list_caches_to_rebuild(session, fingerprint, instant(session, self._clock))
             ids = [cache.id for cache in caches]
         for cache_id in ids:
             self.rebuild(cache_id, is_urgent=False, on_error=lambda _: None)

@@ -5,14 +5,14 @@ from sqlalchemy.orm import Session
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.auth import AnyCaller, Caller
+from api.auth import AnyCaller, Caller, check_scope
 from api.json_text import dump
 from api.state import api_state
 from billing.periods import parse_period
 from billing.report import Report, report
 from billing.report_json import report_json
 from core.clock import Clock, instant
-from core.errors import InvalidArgument, ProjectNotFound, ScopeMissing
+from core.errors import InvalidArgument, ProjectNotFound
 from models.api_key import Scope
 from models.project import get_project_named
 
@@ -22,11 +22,8 @@ PARAMETERS = ("start", "end", "project")
 
 @router.get("/report")
 async def get_report(request: Request, caller: AnyCaller) -> Response:
-    if caller.project_id is not None and Scope.BILLING not in caller.scopes:
-        raise ScopeMissing(
-            f"The key lacks the scope '{Scope.BILLING}'. Make one that has it: headstart keys create.",
-            metadata={"scope": Scope.BILLING},
-        )
+    if caller.project_id is not None:
+        check_scope(caller, Scope.BILLING)
     query = _read_query(request)
     state = api_state(request)
     made = await state.pools.read(lambda session: _make_report(session, state.clock, caller, query))
