@@ -90,6 +90,7 @@ async def _reserve_and_send(
             key_id=caller.key_id,
             cache_id=generation.cache_id,
             model=state.served_model.name,
+            fingerprint=state.served_model.fingerprint,
             request_id=generation.request_id,
             prompt_tokens=generation.prompt_tokens,
             cache_tokens=generation.cached_tokens,

@@ -21,6 +21,7 @@ def acquire(
     key_id: str,
     cache_id: str | None,
     model: str,
+    fingerprint: str,
     request_id: str,
     prompt_tokens: int,
     cache_tokens: int,
@@ -31,7 +32,7 @@ def acquire(
     now = instant(session, clock, not_before=None if cache is None else cache.updated_at)
     if cache_id is not None:
         cache = usable(cache, cache_id, now)
-        _check_model(cache, model)
+        _check_model(cache, model, fingerprint)
         assert cache_tokens == cache.token_count, "a hit reads the whole cache"
     usage.reserve(
         session,
@@ -48,8 +49,9 @@ def acquire(
     )
 
 
-def _check_model(cache: Cache, model: str) -> None:
-    if cache.model != model:
+def _check_model(cache: Cache, model: str, fingerprint: str) -> None:
+    """A cache belongs to a fingerprint; the name that its model was served under may have changed."""
+    if cache.fingerprint != fingerprint:
         raise CacheModelMismatch(
             f"The cache was made for models/{cache.model}, not for models/{model}. "
             "Ask the model it was made for, or make it again for this one.",

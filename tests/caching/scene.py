@@ -84,7 +84,7 @@ class Scene:
         with self.database.write() as session:
             lifecycle.delete(session, self.clock, self.customer.project_id, cache.id)
 
-    def acquire(self, cache: Cache | None, request_id: str = "gen_1", *, model: str = "tiny") -> None:
+    def acquire(self, cache: Cache | None, request_id: str = "gen_1", *, fingerprint: str = "aa:bb") -> None:
         cached = 0 if cache is None else 100
         with self.database.write() as session:
             leases.acquire(
@@ -93,7 +93,8 @@ class Scene:
                 project_id=self.customer.project_id,
                 key_id=self.customer.key_id,
                 cache_id=None if cache is None else cache.id,
-                model=model,
+                model="renamed",
+                fingerprint=fingerprint,
                 request_id=request_id,
                 prompt_tokens=cached + 7,
                 cache_tokens=cached,

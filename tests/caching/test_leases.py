@@ -19,6 +19,7 @@ def test_a_lease_is_the_reserved_usage_of_its_request(scene: Scene) -> None:
         assert row is not None
         assert (row.state, row.attempt, row.created_at) == (UsageState.RESERVED, 1, now)
         assert (row.cache_id, row.incarnation) == (cache.id, "inc_1")
+        assert (cache.model, row.model) == ("tiny", "renamed")  # a name is not what binds them
         assert (row.prompt_tokens, row.input_tokens, row.cache_read_tokens) == (107, 7, 100)
 
 
@@ -70,7 +71,7 @@ def test_another_projects_cache_leases_nothing(scene: Scene) -> None:
 
 def test_a_cache_of_another_model_leases_nothing(scene: Scene) -> None:
     with pytest.raises(CacheModelMismatch, match="models/tiny"):
-        scene.acquire(scene.active(), model="huge")
+        scene.acquire(scene.active(), fingerprint="aa:cc")
     assert scene.count("usage") == 1
 
 

@@ -131,6 +131,7 @@ class Workshop:
                 key_id=self.customer.key_id,
                 cache_id=cache_id,
                 model="tiny",
+                fingerprint=FINGERPRINT,
                 request_id=request_id,
                 prompt_tokens=cached + len(ids),
                 cache_tokens=cached,

@@ -128,7 +128,7 @@ async def _find_prefix(state: ApiState, caller: ProjectCaller, model: str, name:
         lambda session: lifecycle.get(session, caller.project_id, cache_id, instant(session, state.clock))
     )
     served = state.served_model
-    if not served.resolve(model) or cache.model != served.name:
+    if not served.resolve(model) or cache.fingerprint != served.fingerprint:
         asked = served.name if served.resolve(model) else model.removeprefix("models/")[:200]
         raise CacheModelMismatch(
             f"Model used by GenerateContent request (models/{asked}) and CachedContent (models/{cache.model}) "

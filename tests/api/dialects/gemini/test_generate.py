@@ -6,6 +6,7 @@ import pytest
 
 from core.errors import Internal, Unavailable
 from core.messages import FinishReason
+from models.cache import Cache
 from models.usage import Usage, UsageState
 from tests.api.harness import ALIAS, MODEL, Server, user, words
 from tests.fakes.worker import Script
@@ -178,6 +179,16 @@ class TestWithACache:
         assert message(response) == (
             "Model used by GenerateContent request (models/gemini-99) and CachedContent (models/tiny) has to be the same."
         )
+
+    def test_a_model_that_is_served_under_a_new_name_keeps_its_caches(
+        self, server: Server, http: httpx.Client, create_cache: Create
+    ) -> None:
+        name = create_cache()["name"]
+        with server.state.database.write() as session:
+            cache = session.get(Cache, name.removeprefix("cachedContents/"))
+            assert cache is not None
+            cache.model = "its-old-name"
+        assert ask(http, cachedContent=name).json()["usageMetadata"]["cachedContentTokenCount"] > 100
 
     def test_one_in_flight_outlives_the_cache(self, server: Server, create_cache: Create) -> None:
         name = create_cache(ttl="60s")["name"]
