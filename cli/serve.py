@@ -128,8 +128,9 @@ def _announce(address: str, running: Embedded, *, json_ready: bool) -> None:
         sys.stdout.write(json.dumps(ready) + "\n")
         sys.stdout.flush()
         return
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"\nHeadstart serves [bold]{running.served_model.name}[/bold] at [bold]{address}[/bold]\n")
+    # Nothing is marked up: an IPv6 address looks like markup, and would be swallowed.
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print(f"\nHeadstart serves {running.served_model.name} at {address}\n", style="bold")
     if keys is not None:
         console.print("Two keys were made. They are shown this once; `headstart keys create` makes more.")
         console.print(f'  project "default":  {keys.project_key}')
