@@ -110,7 +110,7 @@ class Cache(Base):
     activated_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     ended_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     end_reason: Mapped[CacheEndReason | None] = mapped_column(enum_text(CacheEndReason))
-    failure: Mapped[str | None]  # the code of the error that ended the build
+    failure: Mapped[str | None]  # the code of the error that ended the build, or worker_lost
 
 
 _WITHOUT_CONTENT = select(Cache).options(defer(Cache.prefix_text), defer(Cache.messages))
