@@ -94,12 +94,6 @@ class Cache(Base):
     display_name: Mapped[str] = mapped_column(default="")
     state: Mapped[CacheState] = mapped_column(enum_text(CacheState))
     token_count: Mapped[int]
-    prefix_text: Mapped[str | None] = mapped_column(Text)
-    messages: Mapped[list[dict[str, str]] | None] = mapped_column(JSON(none_as_null=True))
-    # Read by builds alone, through find_token_ids: a hit must not drag them along.
-    token_ids: Mapped[tuple[int, ...] | None] = mapped_column(
-        TokenIds, deferred=True, deferred_raiseload=True
-    )
     incarnation: Mapped[str]  # of the process whose request waits for the build
     fencing_token: Mapped[int]  # what a build must show to activate the cache
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -111,6 +105,13 @@ class Cache(Base):
     ended_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     end_reason: Mapped[CacheEndReason | None] = mapped_column(enum_text(CacheEndReason))
     failure: Mapped[str | None]  # the code of the error that ended the build, or worker_lost
+    # Content stands last: what comes after it in a row SQLite finds only by walking through all of its pages.
+    prefix_text: Mapped[str | None] = mapped_column(Text)
+    messages: Mapped[list[dict[str, str]] | None] = mapped_column(JSON(none_as_null=True))
+    # Read by builds alone, through find_token_ids: a hit must not drag them along.
+    token_ids: Mapped[tuple[int, ...] | None] = mapped_column(
+        TokenIds, deferred=True, deferred_raiseload=True
+    )
 
 
 _WITHOUT_CONTENT = select(Cache).options(defer(Cache.prefix_text), defer(Cache.messages))

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import event, inspect, text
 from sqlalchemy.exc import IntegrityError, InvalidRequestError
 from sqlalchemy.orm import Session
 
@@ -254,3 +254,11 @@ def test_ending_a_cache_that_was_locked_removes_content_that_was_never_loaded(
     with database.read() as session:
         row = session.execute(text("SELECT state, prefix_text, messages, token_ids FROM caches")).one()
     assert tuple(row) == ("DELETED", None, None, None)
+
+
+def test_content_stands_last_in_a_row(database: Database) -> None:
+    """SQLite walks through every page of a row up to the column it wants: a lease must not read a book for a state."""
+    with database.read() as session:
+        columns = [column["name"] for column in inspect(session.connection()).get_columns("caches")]
+    assert columns[-3:] == ["prefix_text", "messages", "token_ids"]
+    assert columns == [column.name for column in Cache.__table__.columns]
