@@ -29,6 +29,7 @@ from models.cache import (
     CacheState,
     count_live,
     find_cache,
+    find_cache_with_content,
     insert_cache,
     list_live_fingerprints,
     lock_active_of_other_fingerprints,
@@ -141,11 +142,16 @@ def fail(session: Session, clock: Clock, cache_id: str, reason: str) -> bool:
 
 
 def get(session: Session, project_id: str, cache_id: str, now: datetime) -> Cache:
-    """Get a usable cache with its messages and prefix text; a read unit is enough.
+    """Get a usable cache; a read unit is enough. Content is not loaded.
 
     Raises CacheNotFound for one that never was usable or is another project's, a subclass for one that has ended.
     """
     return usable(find_cache(session, project_id, cache_id), cache_id, now)
+
+
+def get_with_content(session: Session, project_id: str, cache_id: str, now: datetime) -> Cache:
+    """Get a usable cache with its messages and prefix text, as `get` does."""
+    return usable(find_cache_with_content(session, project_id, cache_id), cache_id, now)
 
 
 def usable(cache: Cache | None, cache_id: str, now: datetime) -> Cache:

@@ -125,6 +125,11 @@ def insert_cache(session: Session, cache: Cache) -> None:
 
 
 def find_cache(session: Session, project_id: str, cache_id: str) -> Cache | None:
+    """Find a project's cache in whatever state it is. Content is not loaded."""
+    return session.scalars(_WITHOUT_CONTENT.where(_is(project_id, cache_id))).one_or_none()
+
+
+def find_cache_with_content(session: Session, project_id: str, cache_id: str) -> Cache | None:
     """Find a project's cache, with its messages and prefix text, in whatever state it is."""
     return session.scalars(select(Cache).where(_is(project_id, cache_id))).one_or_none()
 

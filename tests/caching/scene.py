@@ -67,6 +67,10 @@ class Scene:
         with self.database.read() as session:
             return lifecycle.get(session, owner.project_id, cache.id, self.clock.now())
 
+    def get_with_content(self, cache: Cache) -> Cache:
+        with self.database.read() as session:
+            return lifecycle.get_with_content(session, self.customer.project_id, cache.id, self.clock.now())
+
     def extend(
         self, cache: Cache, *, expire_at: datetime | None = None, ttl_seconds: float | None = None
     ) -> Cache:

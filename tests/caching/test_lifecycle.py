@@ -186,7 +186,7 @@ class TestFail:
 
 class TestGet:
     def test_the_owner_gets_messages_and_prefix(self, scene: Scene) -> None:
-        cache = scene.get(scene.active())
+        cache = scene.get_with_content(scene.active())
         assert cache.prefix_text == "<user>a customer's words"
         assert cache.messages == [{"role": "user", "text": "a customer's words"}]
 

@@ -11,6 +11,7 @@ from models.cache import (
     CacheState,
     count_live,
     find_cache,
+    find_cache_with_content,
     find_token_ids,
     insert_cache,
     list_caches_to_rebuild,
@@ -129,7 +130,7 @@ class TestFind:
         with database.write() as session:
             cache_id = add(session, customer).id
         with database.read() as session:
-            cache = find_cache(session, customer.project_id, cache_id)
+            cache = find_cache_with_content(session, customer.project_id, cache_id)
             assert cache is not None
             assert cache.messages == [{"role": "user", "text": "Words"}]
             assert cache.prefix_text == "<user>Words"
@@ -143,7 +144,7 @@ class TestFind:
     ) -> None:
         cache_id = add(session, customer).id
         other = add_customer(session, "two").project_id
-        for find in (find_cache, lock_cache, lock_cache_shared):
+        for find in (find_cache, find_cache_with_content, lock_cache, lock_cache_shared):
             assert find(session, other, cache_id) is None
             assert find(session, customer.project_id, cache_id) is not None
 
@@ -155,13 +156,21 @@ class TestFind:
             event.listen(
                 session.connection(), "before_cursor_execute", lambda *call: statements.append(call[2])
             )
-            found = find_cache(session, customer.project_id, cache_id)
+            found = find_cache_with_content(session, customer.project_id, cache_id)
             lock_cache_shared(session, customer.project_id, cache_id)
             assert found is not None
             with pytest.raises(InvalidRequestError, match="raiseload"):
                 _ = found.token_ids
         assert len(statements) == 2
         assert not any("token_ids" in statement for statement in statements)
+
+    def test_what_is_shown_of_a_cache_needs_no_content(self, database: Database, customer: Customer) -> None:
+        with database.write() as session:
+            cache_id = add(session, customer).id
+        with database.read() as session:
+            cache = find_cache(session, customer.project_id, cache_id)
+            assert cache is not None
+            assert set(inspect(cache).unloaded) == {"prefix_text", "messages", "token_ids"}
 
     def test_a_lock_reads_what_is_stored_now(self, database: Database, customer: Customer) -> None:
         with database.write() as session:

@@ -125,7 +125,9 @@ def _check_tools(wire: GenerateContentRequest, root: str) -> None:
 async def _find_prefix(state: ApiState, caller: ProjectCaller, model: str, name: str) -> CachedPrefix:
     cache_id = read_cache_id(name)
     cache = await state.pools.read(
-        lambda session: lifecycle.get(session, caller.project_id, cache_id, instant(session, state.clock))
+        lambda session: lifecycle.get_with_content(
+            session, caller.project_id, cache_id, instant(session, state.clock)
+        )
     )
     served = state.served_model
     if not served.resolve(model) or cache.fingerprint != served.fingerprint:
