@@ -1,34 +1,37 @@
 """How much memory this process may use: the machine's, or less where a control group limits it."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
-_CGROUP_V1 = _CGROUP / "memory" / "memory.limit_in_bytes"
 
 
 def usable_memory_bytes() -> int:
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_cgroup_limits()])
 
 
-def _cgroup_limits() -> list[int]:
-    """Limits of this process's group and of those above it (v2), or of the v1 hierarchy's root as seen from here."""
-    limits = [_read(_CGROUP_V1)]
+def _cgroup_limits() -> Iterator[int]:
+    """Limits of this process's groups and of those above them, in the one hierarchy (v2) or in memory's own (v1)."""
     try:
-        lines = _OWN_GROUPS.read_text(encoding="ascii").splitlines()
+        lines = _OWN_GROUPS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         lines = []
     for line in lines:
-        hierarchy, _, path = line.partition("::")
-        if hierarchy == "0":
-            group = _CGROUP / path.lstrip("/")
-            limits += [
-                _read(folder / "memory.max")
-                for folder in (group, *group.parents)
-                if _CGROUP in (folder, *folder.parents)
-            ]
-    return [limit for limit in limits if limit is not None]
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            yield from _limits_upwards(_CGROUP, path, "memory.max")
+        elif "memory" in controllers.split(","):
+            yield from _limits_upwards(_CGROUP / "memory", path, "memory.limit_in_bytes")
+
+
+def _limits_upwards(root: Path, path: str, name: str) -> Iterator[int]:
+    """A container may not see its group under the path that the host knows; then the root is its group."""
+    group = root / path.lstrip("/")
+    for folder in (group, *group.parents):
+        if root in (folder, *folder.parents) and (limit := _read(folder / name)) is not None:
+            yield limit
 
 
 def _read(path: Path) -> int | None:

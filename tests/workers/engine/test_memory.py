@@ -19,7 +19,6 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tree / "outer" / "inner").mkdir(parents=True)
     monkeypatch.setattr(memory, "_OWN_GROUPS", tmp_path / "membership")
     monkeypatch.setattr(memory, "_CGROUP", tree)
-    monkeypatch.setattr(memory, "_CGROUP_V1", tree / "memory" / "memory.limit_in_bytes")
     return tree
 
 
@@ -45,7 +44,18 @@ def test_what_lies_above_the_groups_is_not_read(groups: Path) -> None:
     assert memory.usable_memory_bytes() == PHYSICAL
 
 
-def test_the_older_hierarchy_is_asked_too(groups: Path) -> None:
+@pytest.mark.parametrize("where", ["outer/inner", "outer", "."])
+@pytest.mark.parametrize("controllers", ["memory", "cpu,memory"])
+def test_the_older_hierarchy_is_asked_too(groups: Path, where: str, controllers: str) -> None:
+    (groups.parent / "membership").write_text(f"4:{controllers}:/outer/inner\n1:cpu:/\n0::/\n")
+    (groups / "memory" / "outer" / "inner").mkdir(parents=True)
+    (groups / "memory" / "memory.limit_in_bytes").write_text("9223372036854771712\n")  # its word for none
+    (groups / "memory" / where / "memory.limit_in_bytes").write_text(f"{GIB // 4}\n")
+    assert memory.usable_memory_bytes() == GIB // 4
+
+
+def test_a_container_that_sees_its_group_as_the_root_finds_it_there(groups: Path) -> None:
+    (groups.parent / "membership").write_text("4:memory:/docker/0123/inner\n")
     (groups / "memory").mkdir()
     (groups / "memory" / "memory.limit_in_bytes").write_text(f"{GIB // 4}\n")
     assert memory.usable_memory_bytes() == GIB // 4
