@@ -58,7 +58,6 @@ class DropCache:
 
 
 Message = Generate | BuildCache | DropCache
-Request = Generate | BuildCache
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,11 +129,11 @@ class Runtime:
             return is_stopped
 
         def on_end(ending: Ending, error: AppError | None) -> None:
-            if ending == Ending.PREFIX_MISSING and rebuild is None:
-                self._rebuild_and_submit(generation)
-                return
             if ending == Ending.PREFIX_MISSING:
-                ending, error = Ending.FAILED, rebuild.error if rebuild is not None else None
+                if rebuild is None:
+                    self._rebuild_and_submit(generation)
+                    return
+                ending, error = Ending.FAILED, rebuild.error
             elif not is_stopped and ending != Ending.FAILED:
                 generation.finish()
             self._start_end(generation, ending, error)
