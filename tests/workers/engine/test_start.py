@@ -8,8 +8,9 @@ import torch
 from core.errors import SettingsInvalid
 from core.settings import load_settings
 from tests.tiny_models import tiny_model_folder
+from workers.engine import start
 from workers.engine.segment import Segments
-from workers.engine.start import _default_arena_bytes, start_engine
+from workers.engine.start import _default_arena_bytes, _dtype, start_engine
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,20 @@ def test_more_kv_than_there_is_memory_is_refused(folder: Path, settings: dict[st
     with pytest.raises(SettingsInvalid, match=r"too large: .* bytes, and \d+ are available") as refusal:
         start_engine(folder, load_settings(**{"arena_bytes": 10_000_000} | settings))
     assert refusal.value.field == "arena_bytes"
+
+
+def test_the_arena_of_a_cpu_is_half_of_what_the_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "usable_memory_bytes", lambda: 9_001)
+    assert _default_arena_bytes(torch.device("cpu"), tail_bytes=2_000) == 4_500
+
+
+@pytest.mark.parametrize(("is_native", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_numbers_are_as_short_as_the_processor_computes(
+    is_native: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "_cpu_computes_bfloat16", lambda: is_native)
+    assert _dtype("auto", torch.device("cpu")) == dtype
+    assert _dtype("float16", torch.device("cpu")) == torch.float16
 
 
 def test_the_arena_of_a_gpu_leaves_room_for_the_tails(monkeypatch: pytest.MonkeyPatch) -> None:
