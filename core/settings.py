@@ -53,7 +53,9 @@ class Settings(BaseSettings):
     )
     threads: int | None = Field(None, ge=1, description="CPU threads of the engine. Unset: one a core.")
     arena_bytes: int | None = Field(
-        None, ge=1 << 20, description="Memory for KV, in bytes. Unset: half of what the process may use."
+        None,
+        ge=1 << 20,
+        description="Memory for KV, in bytes. Unset: half of what the process may use; of a GPU, nine tenths of what weights and tails leave.",
     )
     prefill_chunk_tokens: int = Field(
         512, ge=1, description="Most prompt tokens computed in one engine step."
