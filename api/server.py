@@ -3,6 +3,8 @@
 import uvicorn
 from fastapi import FastAPI
 
+from api.heads import BoundedHeads
+
 _KEEP_ALIVE_SECONDS = 65  # longer than clients keep idle connections, so that they do not meet a closed one
 _GRACE_SECONDS = 10
 
@@ -18,6 +20,7 @@ def server_config(app: FastAPI, host: str, port: int) -> uvicorn.Config:
         app,
         host=host,
         port=port,
+        http=BoundedHeads,
         access_log=False,
         log_config=None,
         proxy_headers=False,
