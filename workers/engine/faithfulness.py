@@ -44,7 +44,7 @@ def _cached_forward(
 ) -> torch.Tensor:
     """In an arena of its own, as large as this needs."""
     block_bytes = model.shape.kv_bytes_per_token(config.dtype) * BLOCK_TOKENS
-    small = replace(config, arena_bytes=2 * block_bytes, max_running_requests=1)
+    small = replace(config, arena_bytes=2 * block_bytes, max_running_requests=1, tail_tokens=_SUFFIX_TOKENS)
     arena, tails = Arena(model.shape, small), TailPool(model.shape, small)
     prefix = Segments(arena).allocate(_PREFIX_TOKENS, is_pinned=True)
     assert prefix is not None, "two blocks hold 65 tokens"

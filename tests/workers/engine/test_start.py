@@ -1,14 +1,17 @@
 """An engine starts warm, holds nothing, and says what is wrong with its settings in numbers."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from core.errors import SettingsInvalid
+from core.errors import ModelTooLarge, ModelUnsupported, SettingsInvalid
 from core.settings import load_settings
 from tests.tiny_models import tiny_model_folder
 from workers.engine import start
+from workers.engine.attention import plain_attention
+from workers.engine.model import Model
 from workers.engine.segment import Segments
 from workers.engine.start import _default_arena_bytes, _dtype, start_engine
 
@@ -72,6 +75,26 @@ def test_numbers_are_as_short_as_the_processor_computes(
 def test_the_arena_of_a_gpu_leaves_room_for_the_tails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (7_000, 24_000))
     assert _default_arena_bytes(torch.device("cuda"), tail_bytes=2_000) == 4_500
+
+
+def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "usable_memory_bytes", lambda: 20_000_000)
+    monkeypatch.setattr(Model, "load", None)
+    with pytest.raises(ModelTooLarge, match=r"needs 0\.03 GB .*; 0\.02 GB are available"):
+        start_engine(folder, load_settings(dtype="float32"))
+
+
+def test_a_model_that_answers_differently_with_a_shared_prefix_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unscaled(*args: torch.Tensor, **how: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return plain_attention(*args, **how | {"scale": 1.0})
+
+    monkeypatch.setattr(start, "choose_backend", lambda _device: unscaled)
+    with pytest.raises(ModelUnsupported, match="shared prefix"):
+        start_engine(folder, load_settings(dtype="float32", arena_bytes=10_000_000))
 
 
 def test_a_device_that_is_not_there_is_named(folder: Path) -> None:
