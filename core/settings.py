@@ -58,7 +58,7 @@ class Settings(BaseSettings):
         description="Memory for KV, in bytes. Unset: half of what the process may use; of a GPU, nine tenths of what weights and tails leave.",
     )
     prefill_chunk_tokens: int = Field(
-        512, ge=1, description="Most prompt tokens computed in one engine step."
+        256, ge=1, description="Most prompt tokens computed in one engine step."
     )
     max_running_requests: int = Field(32, ge=1, description="Most requests that generate at once.")
     max_waiting_requests: int = Field(
