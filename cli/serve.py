@@ -1,6 +1,7 @@
 """`headstart serve`: the embedded server behind HTTP, until it is told to stop."""
 
 import asyncio
+import gc
 import json
 import signal
 import socket
@@ -92,6 +93,8 @@ def _run(
         # uvicorn puts back the handlers it found and raises the signal once more: it must not end the process then, with
         # usage unsettled and the data folder locked.
         signal.signal(each, server.handle_exit)
+    # What is loaded by now stays until the end: the collector need not look at it, least of all when the process exits.
+    gc.freeze()
     server.run(sockets=[listener])
 
 

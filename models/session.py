@@ -47,15 +47,21 @@ class Database:
     def write(self) -> Iterator[Session]:
         """Open a unit that is committed once, on leaving, or rolled back whole if anything is raised.
 
-        Raises Unavailable if another unit holds SQLite's one write lock for too long.
+        Raises Unavailable if another unit holds SQLite's one write lock for too long, or if the disk takes nothing.
         """
         try:
             with self._writes.begin() as session:
                 session.connection()  # begins now: on SQLite the lock is held before the first read
                 yield session
         except OperationalError as error:
-            if _is_busy(error):
+            if _is(error, sqlite3.SQLITE_BUSY):
                 raise Unavailable("The database is busy. Try again.", retry_after_seconds=1) from error
+            if _is(error, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY):
+                raise Unavailable(
+                    f"The database cannot be written ({error.orig}); nothing was changed. It works again once its disk has "
+                    "room and can be written.",
+                    retry_after_seconds=10,
+                ) from error
             raise
 
     def scrub(self) -> bool:
@@ -110,6 +116,6 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN" if is_read else "BEGIN IMMEDIATE")
 
 
-def _is_busy(error: OperationalError) -> bool:
-    # The low byte is the error; the rest tells kinds of busy apart.
-    return isinstance(error.orig, sqlite3.Error) and error.orig.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+def _is(error: OperationalError, *codes: int) -> bool:
+    # The low byte is the error; the rest tells its kinds apart.
+    return isinstance(error.orig, sqlite3.Error) and error.orig.sqlite_errorcode & 0xFF in codes

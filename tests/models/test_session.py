@@ -67,6 +67,19 @@ class TestWrite:
         assert caught.value.retry_after_seconds == 1
         database.dispose()
 
+    def test_a_full_disk_is_unavailable_and_changes_nothing(self, database: Database) -> None:
+        def fill_up() -> None:
+            with database.write() as session:
+                create_project(session, "first", START)
+                session.execute(text("PRAGMA max_page_count = 1"))  # SQLite takes what the file has for it
+                session.execute(text("CREATE TABLE filler AS SELECT zeroblob(10000000)"))
+
+        with pytest.raises(Unavailable, match="cannot be written") as caught:
+            fill_up()
+        assert caught.value.retry_after_seconds == 10
+        with database.read() as session:
+            assert list_projects(session) == []
+
     def test_other_database_errors_keep_their_name_and_tell_no_values(self, database: Database) -> None:
         with pytest.raises(OperationalError) as caught, database.write() as session:
             session.execute(text("SELECT * FROM nowhere WHERE a = :a"), {"a": "what a customer sent"})
