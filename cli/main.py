@@ -1,6 +1,8 @@
 """The `headstart` command. A refusal ends with status 1 and one message on stderr, wrong usage with 2."""
 
+import gc
 import importlib
+from types import ModuleType
 from typing import Any
 
 import typer
@@ -49,13 +51,23 @@ def _add_later(name: str, module: str, summary: str) -> None:
 
     def run(context: typer.Context) -> None:
         alone = typer.Typer(add_completion=False)
-        alone.command()(getattr(importlib.import_module(module), name))
+        alone.command()(getattr(_import_large(module), name))
         command = typer.main.get_command(alone)
         status = command.main(context.args, prog_name=f"headstart {name}", standalone_mode=False)
         raise typer.Exit(status or 0)
 
     takes_anything = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
     app.command(name, help=summary, context_settings=takes_anything)(run)
+
+
+def _import_large(module: str) -> ModuleType:
+    """Import with the garbage collector at rest: looking at thousands of modules again and again takes it seconds."""
+    gc.disable()
+    try:
+        return importlib.import_module(module)
+    finally:
+        gc.freeze()  # what was imported stays, and is not looked at later either
+        gc.enable()
 
 
 _add_later("serve", "cli.serve", "Start the embedded server: API, engine and database in one process.")

@@ -1,9 +1,14 @@
+import contextlib
+import gc
+import importlib
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from cli.main import _import_large
 from core.data_folder import DataFolder, database_path
 from tests.cli.running import done, headstart, refused
 
@@ -39,6 +44,24 @@ class TestHelp:
 class TestCommandsThatAreImportedLate:
     def test_explain_themselves(self) -> None:
         assert "Usage: headstart demo" in done("demo", "--help")
+
+    @pytest.mark.parametrize("module", ["cli.serve", "cli.no_such_module"])
+    def test_the_collector_rests_while_they_are_imported_and_not_longer(
+        self, module: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        at_rest: list[bool] = []
+
+        def import_module(name: str) -> object:
+            at_rest.append(not gc.isenabled())
+            if name == "cli.no_such_module":
+                raise ModuleNotFoundError(name)
+            return SimpleNamespace(serve=lambda: None)
+
+        monkeypatch.setattr(importlib, "import_module", import_module)
+        with contextlib.suppress(ModuleNotFoundError):
+            _import_large(module)
+        assert at_rest == [True]
+        assert gc.isenabled()
 
     def test_wrong_usage_ends_with_2(self) -> None:
         outcome = headstart("demo", "--nonsense")
