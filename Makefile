@@ -19,7 +19,7 @@ serve: init ## start the server on 127.0.0.1:8080 and print a snippet to paste
 	@$(BIN)/headstart serve
 
 test: init ## what CI runs: format, lint, types, import contracts, tests
-	@$(MAKE) --no-print-directory format-check lint types contracts unit
+	@$(MAKE) --no-print-directory -j2 --output-sync=line format-check lint types contracts unit
 
 format-check: init ## is everything formatted?
 	$(BIN)/ruff format --check .
