@@ -109,7 +109,7 @@ class Settings(BaseSettings):
     @classmethod
     def _check_aliases(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for name in value:
-            if not name or "/" in name or name != name.strip():
+            if not name or name.startswith(("models/", "/")) or name != name.strip():
                 raise ValueError(f"{name!r} is no model name: write it without 'models/' and without spaces")
         return value
 

@@ -25,10 +25,10 @@ def test_the_defaults_are_valid_and_those_of_the_design() -> None:
 def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HEADSTART_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("HEADSTART_PORT", "9000")
-    monkeypatch.setenv("HEADSTART_MODEL_ALIASES", "gemini-2.5-flash, gemini-2.0-flash")
+    monkeypatch.setenv("HEADSTART_MODEL_ALIASES", "gemini-2.5-flash, org/served")
     settings = load_settings()
     assert (settings.data_dir, settings.port) == (tmp_path, 9000)
-    assert settings.model_aliases == ("gemini-2.5-flash", "gemini-2.0-flash")
+    assert settings.model_aliases == ("gemini-2.5-flash", "org/served")
 
 
 def test_what_is_passed_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
