@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help init demo serve test format-check lint types contracts unit format constraints clean
+.PHONY: help init demo serve test format-check lint types contracts unit conformance format constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -36,6 +36,10 @@ contracts: init ## who may import whom
 unit: init ## the tests alone; one file: .venv/bin/pytest tests/billing/test_rating.py
 	$(BIN)/pytest
 
+conformance: init ## every version of the stock clients against a whole server; see docs/conformance.md
+	@$(BIN)/python scripts/conformance_environments.py
+	$(BIN)/pytest tests/conformance
+
 format: init ## format, and repair what ruff can repair
 	$(BIN)/ruff check --fix --exit-zero --quiet .
 	$(BIN)/ruff format .
@@ -43,6 +47,6 @@ format: init ## format, and repair what ruff can repair
 constraints: init ## write the versions in .venv to constraints.txt
 	$(BIN)/python scripts/freeze_constraints.py
 
-clean: ## remove .venv and the tools' caches (your data and the converted model stay)
-	rm -rf .venv .setup.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache
+clean: ## remove .venv, the clients' environments and the tools' caches (your data and the converted model stay)
+	rm -rf .venv .venv-conformance .setup.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

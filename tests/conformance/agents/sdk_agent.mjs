@@ -1,0 +1,47 @@
+// Speaks @google/genai for the tests, in the same lines as sdk_agent.py. Run in the folder that holds the SDK.
+
+import { createInterface } from "node:readline";
+import { ApiError, GoogleGenAI } from "@google/genai";
+
+const METHODS = {
+  "caches.create": (client, given) => client.caches.create(given),
+  "caches.get": (client, given) => client.caches.get(given),
+  "caches.update": (client, given) => client.caches.update(given),
+  "caches.delete": (client, given) => client.caches.delete(given),
+  "caches.list": (client, given) => client.caches.list(given),
+  "models.generate_content": (client, given) => client.models.generateContent(given),
+  "models.generate_content_stream": (client, given) => client.models.generateContentStream(given),
+  "models.count_tokens": (client, given) => client.models.countTokens(given),
+  "models.get": (client, given) => client.models.get(given),
+  "models.list": (client, given) => client.models.list(given),
+};
+
+function plain({ sdkHttpResponse, ...result }) {
+  return result;
+}
+
+function typed(error) {
+  if (!(error instanceof ApiError)) return { type: error.constructor.name, message: String(error.message) };
+  const body = JSON.parse(error.message); // the SDK gives the whole body as its message
+  const { code, message, status } = body.error;
+  return { type: "ApiError", code, status, message, body, httpStatus: error.status };
+}
+
+async function answered({ client, operation, arguments: given }) {
+  const results = [];
+  try {
+    const result = await METHODS[operation](new GoogleGenAI(client), given);
+    if (Symbol.asyncIterator in result) {
+      for await (const each of result) results.push(plain(each));
+    } else {
+      results.push(plain(result));
+    }
+  } catch (error) {
+    return { results, error: typed(error) };
+  }
+  return { results };
+}
+
+for await (const line of createInterface({ input: process.stdin })) {
+  process.stdout.write(JSON.stringify(await answered(JSON.parse(line))) + "\n");
+}
