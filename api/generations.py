@@ -32,6 +32,8 @@ class Generation:
     sampling: Sampling
     max_output_tokens: int
     stop_sequences: tuple[str, ...]
+    candidate_count: int = 1
+    top_logprobs: int | None = None
 
     @property
     def prompt_tokens(self) -> int:
@@ -108,6 +110,8 @@ async def _reserve_and_send(
                 sampling=generation.sampling,
                 max_output_tokens=generation.max_output_tokens,
                 stop_sequences=generation.stop_sequences,
+                candidate_count=generation.candidate_count,
+                top_logprobs=generation.top_logprobs,
             )
         )
     except AppError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from core.errors import AppError
-from core.sampling import Sampling
+from core.sampling import Sampling, TokenLogprobs
 
 
 class FinishReason(StrEnum):
@@ -19,10 +19,12 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Generate from a prompt whose first part may be a cache.
+    """Generate one or more answers to a prompt whose first part may be a cache.
 
     token_ids: the tokens after the cache, or the whole prompt where cache_id is None; never empty.
     attempt: of the usage row that was reserved for it; a takeover raises it.
+    candidate_count: answers to draw, each from its own seed: the sampling's and those that follow it.
+    top_logprobs: how many of the likeliest tokens to name beside each token's own logprob; None asks for none at all.
     """
 
     request_id: str
@@ -32,6 +34,8 @@ class Generate:
     sampling: Sampling
     max_output_tokens: int
     stop_sequences: tuple[str, ...]
+    candidate_count: int = 1
+    top_logprobs: int | None = None
 
     @property
     def channel_id(self) -> str:
@@ -62,19 +66,24 @@ Message = Generate | BuildCache | DropCache
 
 @dataclass(frozen=True, slots=True)
 class TokensEvent:
-    """Tokens that were produced and the text they complete; text may be empty while a character is unfinished."""
+    """Tokens of one candidate and the text they complete; text may be empty while a character is unfinished.
+
+    logprobs: one for each token where they were asked for, else none.
+    """
 
     number: int
     token_ids: tuple[int, ...]
     text: str
+    candidate: int = 0
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedEvent:
-    """The generation has ended and its usage is recorded."""
+    """The generation has ended and its usage is recorded. reasons: why, for each candidate."""
 
     number: int
-    reason: FinishReason
+    reasons: tuple[FinishReason, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,10 @@ class TokenBytes:
             known = self._known[token_id] = b"" if token is None else self._bytes_of(token)
         return known
 
+    def text(self, token_id: int) -> str:
+        """Give the token on its own; its name where it stands for no text."""
+        return self.of(token_id).decode("utf-8", "replace") or self._token_of(token_id) or ""
+
 
 class Detokenizer:
     """One answer's text so far. Not thread-safe."""

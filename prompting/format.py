@@ -96,6 +96,10 @@ class PromptFormat:
         """A fresh one, for one answer."""
         return Detokenizer(self._token_bytes)
 
+    def token_text(self, token_id: int) -> str:
+        """Write one token alone: a control token by its name, U+FFFD for bytes that are no whole characters."""
+        return self._token_bytes.text(token_id)
+
     def render(
         self, messages: Sequence[Message], *, add_generation_prompt: bool, at: datetime | None = None
     ) -> str:

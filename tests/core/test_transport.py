@@ -52,14 +52,14 @@ def test_events_of_other_threads_arrive_in_order_each_on_its_channel() -> None:
             def publish(channel_id: str) -> None:
                 for number in range(200):
                     transport.publish(channel_id, tokens(number))
-                transport.publish(channel_id, FinishedEvent(200, FinishReason.STOP))
+                transport.publish(channel_id, FinishedEvent(200, (FinishReason.STOP,)))
 
             threads = [threading.Thread(target=publish, args=(name,)) for name in ("one", "two")]
             for thread in threads:
                 thread.start()
             for channel in (one, two):
                 heard: list[Event] = [await channel.next() for _ in range(201)]
-                assert heard == [*map(tokens, range(200)), FinishedEvent(200, FinishReason.STOP)]
+                assert heard == [*map(tokens, range(200)), FinishedEvent(200, (FinishReason.STOP,))]
             for thread in threads:
                 thread.join()
 
@@ -176,8 +176,8 @@ def test_closing_cancels_what_somebody_listens_to_and_its_last_event_still_arriv
         async with transport.open("one") as one, transport.open("two"):
             transport.close()
             assert sorted(worker.cancelled) == ["one", "two"]
-            transport.publish("one", FinishedEvent(0, FinishReason.CANCELLED))
-            assert await one.next() == FinishedEvent(0, FinishReason.CANCELLED)
+            transport.publish("one", FinishedEvent(0, (FinishReason.CANCELLED,)))
+            assert await one.next() == FinishedEvent(0, (FinishReason.CANCELLED,))
 
     run(story())
 

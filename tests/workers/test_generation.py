@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from core.messages import Generate, TokensEvent
+from core.messages import FinishReason, Generate, TokensEvent
 from core.sampling import Sampling
 from prompting.format import PromptFormat
 from workers.generation import Generation
@@ -40,15 +40,15 @@ class Outcome:
 def generate(prompt_format: PromptFormat, token_ids: list[int], stops: tuple[str, ...]) -> Outcome:
     events: list[TokensEvent] = []
     message = Generate("gen_1", 1, None, (1,), Sampling(0.0, 1.0, 0, 0), len(token_ids), stops)
-    generation = Generation(message, prompt_format.detokenizer(), events.append)
+    generation = Generation(message, prompt_format.detokenizer, events.append)
+    (candidate,) = generation.candidates
     is_stopped, drawn = False, 0
     for token_id in token_ids:
-        is_stopped = generation.push(token_id)
+        is_stopped = candidate.push(token_id)
         drawn += 1
         if is_stopped:
             break
-    if not is_stopped:
-        generation.finish()
+    candidate.finish(FinishReason.STOP if is_stopped else FinishReason.MAX_TOKENS)
     return Outcome(events, generation.output_tokens, drawn, is_stopped)
 
 
@@ -105,11 +105,11 @@ def test_no_more_is_held_back_than_could_become_a_stop(
 ) -> None:
     events: list[TokensEvent] = []
     message = Generate("gen_1", 1, None, (1,), Sampling(0.0, 1.0, 0, 0), 99, stops)
-    generation = Generation(message, prompt_format.detokenizer(), events.append)
+    (candidate,) = Generation(message, prompt_format.detokenizer, events.append).candidates
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = ""
     for token_id in token_ids:
-        if generation.push(token_id):
+        if candidate.push(token_id):
             break
         text += decoder.decode(WORDS[token_id])
         shown = "".join(event.text for event in events)

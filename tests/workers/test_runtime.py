@@ -28,7 +28,8 @@ def failure(workshop: Workshop, channel_id: str) -> AppError:
 def reason(workshop: Workshop, request_id: str) -> FinishReason:
     event = workshop.last(request_id)
     assert isinstance(event, FinishedEvent)
-    return event.reason
+    (only,) = event.reasons
+    return only
 
 
 def test_an_answer_comes_as_text_and_is_billed_before_it_is_finished(workshop: Workshop) -> None:
@@ -188,7 +189,7 @@ def test_a_request_that_never_fits_is_told_the_numbers_and_not_billed(
     request_id = workshop.ask(some_tokens(300, 1))
     error = failure(workshop, request_id)
     assert isinstance(error, ArenaFull)
-    assert error.metadata["requested_tokens"] == "300"
+    assert error.metadata["requested"] == "300"
     assert workshop.settled(request_id) == (VOID, 0)
 
 

@@ -17,9 +17,10 @@ import torch
 from core.errors import AppError, Internal, Unavailable
 from workers.engine.arena import Arena, TailPool
 from workers.engine.attention import choose_backend
+from workers.engine.blocks import BLOCK_TOKENS
 from workers.engine.config import EngineConfig
 from workers.engine.model import Model
-from workers.engine.sampling import sample
+from workers.engine.sampling import logprobs, sample
 from workers.engine.scheduler import Scheduler
 from workers.engine.segment import Segments
 from workers.engine.sequence import Build, Ending, Sequence
@@ -62,6 +63,15 @@ class Engine:
         return self._scheduler.arena_tokens
 
     @property
+    def kv_bytes_per_token(self) -> int:
+        return self.model.shape.kv_bytes_per_token(self.config.dtype)
+
+    @property
+    def cache_token_capacity(self) -> int:
+        """How many tokens pins may take, each cache rounded up to whole blocks."""
+        return int(self._arena.pool.block_count * self.config.pinned_share) * BLOCK_TOKENS
+
+    @property
     def is_running(self) -> bool:
         """Whether it answers: until it is stopped, or has ended by an error that only a new start can mend."""
         return self._thread.is_alive()
@@ -85,7 +95,7 @@ class Engine:
                 )
             if not self._leave(lambda: self._scheduler.add_sequence(sequence, self._end)):
                 raise _stopped()
-            self._open_count += 1
+            self._open_count += len(sequence.candidates)
 
     def build(self, build: Build) -> None:
         """Compute a cache's KV. One that is there already ends at once, one under way ends with the first.
@@ -177,12 +187,14 @@ class Engine:
                 self.counters.prefill_tokens += len(row.token_ids)
             self._scheduler.advance(item, row)
             if isinstance(item, Sequence) and row.wants_logits:
-                self._draw(item, next(logits))
+                row_logits = next(logits)
+                for candidate in self._scheduler.fork(item):
+                    self._draw(candidate, row_logits)
 
     def _draw(self, sequence: Sequence, logits: torch.Tensor) -> None:
         position = sequence.prefix_length + len(sequence.token_ids)
         try:
-            token = sample(logits, sequence.sampling, position)
+            token = sample(logits, sequence.sampling, position, sequence.answer)
         except ArithmeticError as error:  # this request's own: the others of the step are not touched
             self._end(sequence, Ending.FAILED, self._out_of_range(error))
             return
@@ -190,8 +202,8 @@ class Engine:
             self._end(sequence, Ending.STOP)
             return
         sequence.token_ids.append(token)
-        sequence.output_count += 1
-        if sequence.on_token(token):
+        top = sequence.top_logprobs
+        if sequence.on_token(token, None if top is None else logprobs(logits, token, top)):
             self._end(sequence, Ending.STOP)
         elif sequence.output_count == sequence.max_output_tokens:
             self._end(sequence, Ending.MAX_TOKENS)

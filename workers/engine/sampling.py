@@ -1,12 +1,13 @@
 """From logits to the next token. Each draw is keyed by (seed, position) and so independent of batch mates."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from transformers import TemperatureLogitsWarper, TopPLogitsWarper
 
-from core.sampling import Sampling
+from core.sampling import Sampling, TokenLogprobs
 
 
 def uniform(seed: int, position: int) -> float:
@@ -16,12 +17,14 @@ def uniform(seed: int, position: int) -> float:
     return float(np.random.Generator(np.random.Philox(key=key, counter=counter)).random())
 
 
-def sample(logits: torch.Tensor, sampling: Sampling, position: int) -> int:
-    """Choose the token at `position` from its logits [vocabulary], float32.
+def sample(logits: torch.Tensor, sampling: Sampling, position: int, answer: Sequence[int] = ()) -> int:
+    """Choose the token at `position` from its logits [vocabulary], float32; `answer` is what was drawn before it.
 
-    Keeps what transformers' temperature, top-k and top-p keep, in this order; the draw inverts the cumulative distribution.
-    Raises ArithmeticError for logits that are no numbers: a model's values can leave a short format.
+    Penalties first; then keeps what transformers' temperature, top-k and top-p keep, in this order; the draw inverts the
+    cumulative distribution. Raises ArithmeticError for logits that are no numbers: a model's values can leave a short format.
     """
+    if sampling.is_penalised and answer:
+        logits = _penalised(logits, sampling, answer)
     likeliest = int(logits.argmax())
     if not math.isfinite(logits[likeliest]):
         raise ArithmeticError("the largest logit is no finite number")
@@ -35,6 +38,23 @@ def sample(logits: torch.Tensor, sampling: Sampling, position: int) -> int:
     draw = uniform(sampling.seed, position) * float(cumulative[-1])
     chosen = int(torch.searchsorted(cumulative, draw, right=True))
     return int(possible[min(chosen, int(torch.isfinite(scores[0]).nonzero()[-1]))])
+
+
+def logprobs(logits: torch.Tensor, token_id: int, top_count: int) -> TokenLogprobs:
+    """Read off the chosen token's log probability and the `top_count` largest from logits [vocabulary], float32."""
+    scores = torch.log_softmax(logits, dim=-1)
+    values, ids = torch.topk(scores, min(top_count, len(scores)))
+    ranked = zip(ids.tolist(), values.tolist(), strict=True)
+    possible = tuple((other, value) for other, value in ranked if math.isfinite(value))
+    return TokenLogprobs(float(scores[token_id]), possible)
+
+
+def _penalised(logits: torch.Tensor, sampling: Sampling, answer: Sequence[int]) -> torch.Tensor:
+    """OpenAI's definition: logit − frequency · count − presence · [count > 0]."""
+    ids, counts = torch.unique(torch.tensor(answer, device=logits.device), return_counts=True)
+    logits = logits.clone()
+    logits[ids] -= sampling.presence_penalty + sampling.frequency_penalty * counts
+    return logits
 
 
 def _possible(logits: torch.Tensor, top_k: int) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from core.errors import AppError, ArenaFull
+from core.errors import AppError, ArenaFull, InvalidArgument
 from workers.engine.arena import TailPool
 from workers.engine.blocks import BLOCK_TOKENS, blocks_for
 from workers.engine.config import EngineConfig
@@ -50,19 +50,18 @@ class Scheduler:
     def add_sequence(self, sequence: Sequence, end: EndSequence) -> None:
         """Bind the request to its cache's segment, or to the build under way, then queue it."""
         if sequence.cache_id is not None and sequence.cache_id in self._ready:
-            sequence.prefix = self._ready[sequence.cache_id]
-            self._segments.acquire(sequence.prefix)
+            self._bind(sequence, self._ready[sequence.cache_id])
         elif sequence.cache_id is not None and sequence.cache_id in self._builds:
             build = self._builds[sequence.cache_id]
             build.is_urgent = True
             build.followers.append(sequence)
             sequence.is_waiting_for_build = True
         elif sequence.cache_id is not None:
-            end(sequence, Ending.PREFIX_MISSING)
+            _end_all(sequence, end, Ending.PREFIX_MISSING)
             return
         error = self._refuse_sequence(sequence)
         if error is not None:
-            end(sequence, Ending.FAILED, error)
+            _end_all(sequence, end, Ending.FAILED, error)
             return
         self._waiting.append(sequence)
 
@@ -72,16 +71,17 @@ class Scheduler:
             if build.segment is None:
                 build.segment = self._segments.allocate(len(build.token_ids), is_pinned=True)
         for sequence in [s for s in self._waiting if not s.is_waiting_for_build]:
-            if not self._tails.free_count:
+            if self._tails.free_count < len(sequence.candidates):
                 break
             if self._has_place(sequence):
-                sequence.seat = self._tails.take()
+                for each in sequence.candidates:
+                    each.seat = self._tails.take()
                 self._waiting.remove(sequence)
                 self._running.append(sequence)
             elif self._running:
                 break
             else:  # nothing runs that could give room back: what does not fit now would wait, and block, for ever
-                end(sequence, Ending.FAILED, self._no_room(sequence))
+                _end_all(sequence, end, Ending.FAILED, self._no_room(sequence))
 
     def next_rows(self) -> list[tuple[Build | Sequence, Row]]:
         """All decode rows, then prefill rows of at most one chunk together; builds and prompts go first in turn."""
@@ -117,6 +117,22 @@ class Scheduler:
         elif item.is_complete:
             self._finish_build(item)
 
+    def fork(self, sequence: Sequence) -> list[Sequence]:
+        """The prompt is computed: let the siblings go on from it. Gives all candidates, itself first."""
+        candidates = sequence.candidates
+        for sibling in sequence.siblings:
+            if sequence.prompt_segment is not None:
+                sibling.prompt_segment = sequence.prompt_segment
+                self._segments.acquire(sequence.prompt_segment)
+            tails = self._tails.slabs
+            tails[:, :, sibling.seat, :, : sequence.tail_length] = tails[
+                :, :, sequence.seat, :, : sequence.tail_length
+            ]
+            sibling.tail_length, sibling.computed = sequence.tail_length, sequence.computed
+            self._running.append(sibling)
+        sequence.siblings = []
+        return candidates
+
     def cancel(self, identifier: str, end: EndSequence) -> None:
         build = self._builds.get(identifier)
         if build is not None:
@@ -140,7 +156,7 @@ class Scheduler:
         alive = set(self._sequences())
         for item in items:
             if isinstance(item, Sequence) and item in alive:
-                end(item, Ending.FAILED, error)
+                _end_all(item, end, Ending.FAILED, error)
             elif isinstance(item, Build) and self._builds.get(item.cache_id) is item:
                 self._abandon(item, Ending.FAILED, error, end)
 
@@ -151,7 +167,7 @@ class Scheduler:
             end(sequence, Ending.CANCELLED)
 
     def release(self, sequence: Sequence) -> None:
-        """Give back all that a request holds: its place, seat, private segment and hold on the prefix."""
+        """Give back all that a candidate holds: its place, seat, and holds on segments."""
         if sequence in self._waiting:
             self._waiting.remove(sequence)
         if sequence in self._running:
@@ -159,37 +175,49 @@ class Scheduler:
         if sequence.seat is not None:
             self._tails.give_back(sequence.seat, sequence.tail_tokens(self._tails.capacity))
             sequence.seat = None
-        for segment in (sequence.private, sequence.prefix):
-            if segment is not None:
-                self._segments.release(segment)
-        sequence.private = sequence.prefix = None
+        for segment in sequence.segments:
+            self._segments.release(segment)
+        sequence.prefix = sequence.prompt_segment = sequence.spill = None
         for build in self._builds.values():
             if sequence in build.followers:
                 build.followers.remove(sequence)
 
     def _has_place(self, sequence: Sequence) -> bool:
-        """Allocate the private segment of a request that needs one. A build that waits for blocks comes first."""
-        tokens = sequence.private_tokens(self._tails.capacity)
-        if not tokens:
+        """Allocate what the candidates need of the arena, all of it or nothing. A build that waits for blocks comes first."""
+        sizes = self._arena_sizes(sequence)
+        if not any(sizes):
             return True
         if any(build.segment is None for build in self._builds.values()):
             return False
-        sequence.private = self._segments.allocate(tokens, is_pinned=False)
-        if sequence.private is not None:
-            self._segments.acquire(sequence.private)
-        return sequence.private is not None
+        segments = self._segments.allocate_all(sizes)
+        if segments is None:
+            return False
+        sequence.prompt_segment, *spills = segments
+        for each, spill in zip(sequence.candidates, spills, strict=True):
+            each.spill = spill
+        return True
+
+    def _arena_sizes(self, sequence: Sequence) -> list[int]:
+        """Tokens that need room beside the prefix: the prompt's, if it is long, then each candidate's spill."""
+        capacity = self._tails.capacity
+        spills = [each.spill_tokens(capacity) for each in sequence.candidates]
+        return [sequence.long_prompt_tokens(capacity), *spills]
+
+    def _bind(self, sequence: Sequence, prefix: Segment) -> None:
+        for each in sequence.candidates:
+            each.prefix = prefix
+            self._segments.acquire(prefix)
 
     def _sequences(self) -> list[Sequence]:
-        return [*self._running, *self._waiting]
+        return [each for s in (*self._running, *self._waiting) for each in s.candidates]
 
     def _finish_build(self, build: Build) -> None:
         segment = build.placed
         segment.is_ready = True
         del self._builds[build.cache_id]
         for sequence in build.followers:
-            sequence.prefix = segment
+            self._bind(sequence, segment)
             sequence.is_waiting_for_build = False
-            self._segments.acquire(segment)
         if build.is_dropped:
             self._segments.unpin(segment)
         else:
@@ -202,21 +230,21 @@ class Scheduler:
             self._segments.unpin(build.segment)
         if end is not None:
             for sequence in list(build.followers):
-                end(sequence, ending, error)
+                _end_all(sequence, end, ending, error)
         build.end(ending, error)
 
     def _spill(self, sequence: Sequence) -> None:
-        """Move a full tail to the private segment, which has had room for it since admission."""
-        private, seat = sequence.private, sequence.seat
-        if private is None or seat is None:
+        """Move a full tail to the spill segment, which has had room for it since admission."""
+        spill, seat = sequence.spill, sequence.seat
+        if spill is None or seat is None:
             raise RuntimeError("a tail is full and has nowhere to go")
         position = 0
-        for start, stop in private.windows.of(private.length, private.length + self._tails.capacity):
+        for start, stop in spill.windows.of(spill.length, spill.length + self._tails.capacity):
             size = stop - start
             tail = self._tails.slabs[:, :, seat, :, position : position + size]
             self._segments.arena.slabs[:, :, :, start:stop] = tail
             position += size
-        private.length += position
+        spill.length += position
         sequence.tail_length = 0
 
     def _refuse_build(self, build: Build) -> AppError | None:
@@ -231,7 +259,14 @@ class Scheduler:
 
     def _refuse_sequence(self, sequence: Sequence) -> AppError | None:
         """What can never fit beside the pins is refused; what does not fit now waits."""
-        needed = blocks_for(sequence.private_tokens(self._tails.capacity))
+        count, seats = len(sequence.candidates), self._config.max_running_requests
+        if count > seats:
+            return InvalidArgument(
+                f"{count} candidates are more than run here at once ({seats}). Ask for fewer, or raise "
+                "HEADSTART_MAX_RUNNING_REQUESTS.",
+                field="generation_config.candidate_count",
+            )
+        needed = sum(map(blocks_for, self._arena_sizes(sequence)))
         if self._segments.pinned_block_count + needed > self._segments.arena.pool.block_count:
             return self._no_room(sequence)
         return None
@@ -239,10 +274,16 @@ class Scheduler:
     def _no_room(self, sequence: Sequence) -> AppError:
         return _arena_full(
             "request",
-            sequence.private_tokens(self._tails.capacity),
+            sum(self._arena_sizes(sequence)),
             self._segments.shared_block_count,
             self._segments.arena.pool.block_count,
         )
+
+
+def _end_all(sequence: Sequence, end: EndSequence, ending: Ending, error: AppError | None = None) -> None:
+    """End a request whose prompt is not computed yet: every candidate of it."""
+    for each in sequence.candidates:
+        end(each, ending, error)
 
 
 def _arena_full(what: str, tokens: int, held_blocks: int, limit_blocks: int) -> ArenaFull:
@@ -250,5 +291,10 @@ def _arena_full(what: str, tokens: int, held_blocks: int, limit_blocks: int) -> 
     return ArenaFull(
         f"No room for the KV of this {what}: it needs {tokens} tokens, and caches hold {held} of {limit}. "
         "Delete caches, wait for some to expire, or raise HEADSTART_ARENA_BYTES.",
-        metadata={"requested_tokens": str(tokens), "held_tokens": str(held), "limit_tokens": str(limit)},
+        metadata={
+            "quota": "arena_tokens",
+            "requested": str(tokens),
+            "in_use": str(held),
+            "limit": str(limit),
+        },
     )

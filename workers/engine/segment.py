@@ -58,6 +58,21 @@ class Segments:
         self.alive.add(segment)
         return segment
 
+    def allocate_all(self, sizes: list[int]) -> list[Segment | None] | None:
+        """A segment with one reader for each size, none for 0; or None, and nothing taken, where they do not fit now."""
+        segments: list[Segment | None] = []
+        for tokens in sizes:
+            segment = self.allocate(tokens, is_pinned=False) if tokens else None
+            if segment is not None:
+                self.acquire(segment)
+            elif tokens:
+                for taken in segments:
+                    if taken is not None:
+                        self.release(taken)
+                return None
+            segments.append(segment)
+        return segments
+
     def acquire(self, segment: Segment) -> None:
         segment.readers += 1
 

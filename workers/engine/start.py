@@ -138,7 +138,7 @@ def _warm_up(engine: Engine) -> None:
             sampling=Sampling(temperature=1.0, top_p=0.95, top_k=64, seed=0),
             max_output_tokens=3,
             stop_token_ids=frozenset(),
-            on_token=lambda _: False,
+            on_token=lambda *_: False,
             on_end=on_end,
         )
     )

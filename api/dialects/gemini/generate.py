@@ -11,17 +11,17 @@ from starlette.responses import Response
 
 from api.auth import GenerateCaller, ProjectCaller
 from api.bodies import read_json
-from api.dialects.gemini.prompts import Asked, check_size, resolve_asked
+from api.dialects.gemini.answers import Answer
+from api.dialects.gemini.prompts import Asked, check_size, refuse_conflict, resolve_asked
 from api.dialects.gemini.query import read_query
 from api.dialects.gemini.rejections import parse
 from api.dialects.gemini.requests import GenerateContentRequest, GenerationConfig
-from api.dialects.gemini.responses import Chunk, Usage, answer, ok
+from api.dialects.gemini.responses import ok
 from api.generations import Generation, Running, running
 from api.patience import Patience
 from api.state import ApiState, api_state, request_id
 from api.streaming import JSON_ARRAY, SERVER_SENT_EVENTS, JsonStream, Values
 from core.errors import InvalidArgument
-from core.messages import FinishReason, TokensEvent
 from core.sampling import Sampling
 from prompting.served_model import ServedModel
 
@@ -33,11 +33,11 @@ async def generate_content(request: Request, caller: GenerateCaller, model: str)
     read_query(request)
     state = api_state(request)
     generation = await _prepare(state, request, caller, model, "generateContent")
-    text, reason, usage = "", None, Usage(0, 0)
+    answer = Answer(generation, state.served_model)
     async with _patience(state, request) as patience, running(state, caller, generation, patience) as run:
-        async for chunk in _chunks(run, generation, state.served_model.name):
-            text, reason, usage = text + chunk.text, chunk.finish_reason, chunk.usage
-    return ok(answer(Chunk(generation.request_id, state.served_model.name, text, reason, usage)))
+        while not answer.is_whole:
+            answer.take(await run.next())
+    return ok(answer.tell(answer.candidates))
 
 
 @router.post("/models/{model:path}:streamGenerateContent")
@@ -49,16 +49,21 @@ async def stream_generate_content(request: Request, caller: GenerateCaller, mode
     @asynccontextmanager
     async def source() -> AsyncIterator[Values]:
         async with _patience(state, request) as patience, running(state, caller, generation, patience) as run:
-            yield _answers(run, generation, state.served_model.name)
+            yield _pieces(run, Answer(generation, state.served_model))
 
-    return JsonStream(source, SERVER_SENT_EVENTS if request.query_params.get("alt") == "sse" else JSON_ARRAY)
+    framing = SERVER_SENT_EVENTS if request.query_params.get("alt") == "sse" else JSON_ARRAY
+    return JsonStream(source, framing, state.settings.keep_alive_seconds)
 
 
 async def _prepare(
     state: ApiState, request: Request, caller: ProjectCaller, model: str, method: str
 ) -> Generation:
     """Read and check everything; tokenise what is new. Nothing is written yet."""
-    wire = parse(GenerateContentRequest, await read_json(request))
+    body = await read_json(request)
+    refuse_conflict(body)
+    wire = parse(GenerateContentRequest, body)
+    config = wire.generation_config or GenerationConfig()
+    top_logprobs = _top_logprobs(config)
     asked = await resolve_asked(state, request, caller, model, method, wire)
     if asked.messages[-1].role == "assistant":
         raise InvalidArgument("Requests ending with a model turn are not supported.", field="contents")
@@ -66,7 +71,6 @@ async def _prepare(
     token_ids = await state.pools.compute(lambda: _tokenise(state.served_model, asked))
     prompt_tokens = asked.cached_tokens + len(token_ids)
     check_size(state, prompt_tokens)
-    config = wire.generation_config or GenerationConfig()
     served = state.served_model
     room = served.context_tokens - prompt_tokens
     return Generation(
@@ -79,6 +83,8 @@ async def _prepare(
             config.max_output_tokens or served.output_token_limit, served.output_token_limit, room
         ),
         stop_sequences=tuple(config.stop_sequences or ()),
+        candidate_count=config.candidate_count or 1,
+        top_logprobs=top_logprobs,
     )
 
 
@@ -95,29 +101,28 @@ def _sampling(config: GenerationConfig, served: ServedModel) -> Sampling:
         temperature=served.temperature if config.temperature is None else config.temperature,
         top_p=served.top_p if config.top_p is None else config.top_p,
         top_k=served.top_k if config.top_k is None else config.top_k,
-        seed=secrets.randbits(63) if config.seed is None else config.seed,
+        seed=secrets.randbits(62) if config.seed is None else config.seed,
+        presence_penalty=config.presence_penalty or 0.0,
+        frequency_penalty=config.frequency_penalty or 0.0,
     )
+
+
+def _top_logprobs(config: GenerationConfig) -> int | None:
+    if config.response_logprobs:
+        return config.logprobs or 0
+    if config.logprobs is not None:
+        raise InvalidArgument(
+            "logprobs says how many there should be; set responseLogprobs to true to have them.",
+            field="generation_config.logprobs",
+        )
+    return None
 
 
 def _patience(state: ApiState, request: Request) -> Patience:
     return Patience(request, state.settings.request_timeout_seconds)
 
 
-async def _chunks(run: Running, generation: Generation, model_name: str) -> AsyncIterator[Chunk]:
-    """Relay pieces of text, with the counts so far; the last chunk has the reason and no text."""
-    output_tokens = 0
-
-    def chunk(text: str, reason: FinishReason | None) -> Chunk:
-        usage = Usage(generation.prompt_tokens, generation.cached_tokens, output_tokens)
-        return Chunk(generation.request_id, model_name, text, reason, usage)
-
-    while isinstance(event := await run.next(), TokensEvent):
-        output_tokens += len(event.token_ids)
-        if event.text:
-            yield chunk(event.text, None)
-    yield chunk("", event.reason)
-
-
-async def _answers(run: Running, generation: Generation, model_name: str) -> AsyncIterator[dict[str, Any]]:
-    async for chunk in _chunks(run, generation, model_name):
-        yield answer(chunk)
+async def _pieces(run: Running, answer: Answer) -> AsyncIterator[dict[str, Any]]:
+    while not answer.is_whole:
+        if told := answer.take(await run.next()):
+            yield answer.tell(told)

@@ -7,6 +7,7 @@ from pydantic import Field
 from api.dialects.gemini.content import Content
 from api.dialects.gemini.fields import EnumName, Int32, Repeated, Unsupported, Wire, only
 
+Penalty = Annotated[float, Field(ge=-2, le=2)]
 StopSequence = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
@@ -25,13 +26,13 @@ class GenerationConfig(Wire):
     max_output_tokens: Annotated[Int32, Field(ge=1)] | None = None
     stop_sequences: Annotated[Repeated[StopSequence], Field(max_length=5)] | None = None
     seed: Int32 | None = None
-    candidate_count: Annotated[Int32 | None, only(1)] = None
-    presence_penalty: Annotated[float | None, only(0)] = None
-    frequency_penalty: Annotated[float | None, only(0)] = None
+    candidate_count: Annotated[Int32, Field(ge=1, le=8)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
     response_mime_type: Annotated[str | None, only("text/plain")] = None
     response_modalities: Repeated[Annotated[str, only("TEXT")]] | None = None
-    response_logprobs: Annotated[bool | None, only(False)] = None
-    logprobs: Unsupported = None
+    response_logprobs: bool | None = None
+    logprobs: Annotated[Int32, Field(ge=0, le=20)] | None = None
     response_schema: Unsupported = None
     response_json_schema: Unsupported = None
     response_format: Unsupported = None
@@ -62,7 +63,6 @@ class GenerateContentRequest(Wire):
     contents: Repeated[Content] | None = None
     system_instruction: Content | None = None
     cached_content: str | None = None
-    # Read loosely: beside a cache they are a conflict, and only otherwise not supported.
     tools: Repeated[dict[str, Any]] | None = None
     tool_config: dict[str, Any] | None = None
     generation_config: GenerationConfig | None = None
@@ -95,4 +95,6 @@ class CachedContent(Wire):
     update_time: str | None = None
     usage_metadata: dict[str, Any] | None = None
     state: str | None = None
+    tier: str | None = None
+    hit_count: Int32 | None = None
     encryption_spec: Unsupported = None

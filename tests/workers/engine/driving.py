@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from core.errors import AppError, Unavailable
-from core.sampling import Sampling
+from core.sampling import Sampling, TokenLogprobs
 from tests.workers.engine.tiny import Oracle
 from workers.engine.blocks import BLOCK_TOKENS
 from workers.engine.config import EngineConfig, ModelShape
@@ -48,6 +48,7 @@ class Answer:
     prompt: list[int]
     tokens: list[int] = field(default_factory=list)
     logits: list[torch.Tensor] = field(default_factory=list)
+    logprobs: list[TokenLogprobs | None] = field(default_factory=list)
     endings: list[tuple[Ending, AppError | None]] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -97,30 +98,66 @@ class Driver:
         sampling: Sampling = GREEDY,
         stop_token_ids: frozenset[int] = frozenset(),
         on_token: Callable[[int], bool] = lambda _: False,
+        top_logprobs: int | None = None,
     ) -> Answer:
-        answer = Answer([*self.cache_tokens.get(cache_id or "", []), *token_ids])
-
-        name = request_id or f"request {len(self._asked)}"
-
-        def take(token: int) -> bool:
-            self.events.append(name)
-            answer.tokens.append(token)
-            answer.logits.append(self.model.logits_by_seat[sequence.seat])
-            return on_token(token)
-
-        sequence = Sequence(
-            request_id=name,
-            token_ids=list(token_ids),
-            cache_id=cache_id,
-            sampling=sampling,
+        (answer,) = self.ask_for_candidates(
+            token_ids,
+            cache_id,
+            [sampling],
+            request_id=request_id,
             max_output_tokens=max_output_tokens,
             stop_token_ids=stop_token_ids,
-            on_token=take,
-            on_end=answer.end,
+            on_token=on_token,
+            top_logprobs=top_logprobs,
         )
-        self.engine.submit(sequence)
-        self._asked.append(answer)
         return answer
+
+    def ask_for_candidates(
+        self,
+        token_ids: list[int],
+        cache_id: str | None,
+        samplings: list[Sampling],
+        *,
+        request_id: str | None = None,
+        max_output_tokens: int = 8,
+        stop_token_ids: frozenset[int] = frozenset(),
+        on_token: Callable[[int], bool] = lambda _: False,
+        top_logprobs: int | None = None,
+    ) -> list[Answer]:
+        """One request, an answer for each sampling."""
+        name = request_id or f"request {len(self._asked)}"
+        prompt = [*self.cache_tokens.get(cache_id or "", []), *token_ids]
+        answers = [Answer(list(prompt)) for _ in samplings]
+
+        def sequence(answer: Answer, sampling: Sampling) -> Sequence:
+            def take(token: int, logprobs: TokenLogprobs | None) -> bool:
+                self.events.append(name)
+                answer.tokens.append(token)
+                # The first candidate has computed the prompt for all of them.
+                source = made if len(answer.tokens) > 1 else sequences[0]
+                if source.seat is not None:  # it may have ended before them
+                    answer.logits.append(self.model.logits_by_seat[source.seat])
+                answer.logprobs.append(logprobs)
+                return on_token(token)
+
+            made = Sequence(
+                request_id=name,
+                token_ids=list(token_ids),
+                cache_id=cache_id,
+                sampling=sampling,
+                max_output_tokens=max_output_tokens,
+                stop_token_ids=stop_token_ids,
+                on_token=take,
+                on_end=answer.end,
+                top_logprobs=top_logprobs,
+            )
+            return made
+
+        sequences = [sequence(answer, each) for answer, each in zip(answers, samplings, strict=True)]
+        sequences[0].siblings = sequences[1:]
+        self.engine.submit(sequences[0])
+        self._asked += answers
+        return answers
 
     def start_build(
         self, cache_id: str, token_ids: list[int], *, is_rebuild: bool = False, is_urgent: bool = True

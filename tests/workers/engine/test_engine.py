@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+import torch
 
 from core.errors import Internal, Unavailable
 from core.sampling import Sampling
@@ -287,3 +288,31 @@ def test_an_engine_that_dies_leaves_nobody_waiting(drive: Drive, monkeypatch: py
     assert died.is_set()
     with pytest.raises(Unavailable):
         driver.ask([1])
+
+
+def test_logprobs_come_with_each_token_where_they_are_asked_for(drive: Drive) -> None:
+    driver = drive()
+    asked = driver.ask([1, 2, 3], top_logprobs=4, sampling=drawing(1))
+    plain = driver.ask([1, 2, 3], sampling=drawing(1))
+    assert asked.outcome == plain.outcome == (Ending.MAX_TOKENS, None)
+    assert asked.tokens == plain.tokens
+    assert plain.logprobs == [None] * 8
+    expected = torch.log_softmax(driver.oracle.logits(asked.prompt, asked.tokens), dim=-1)
+    for token, scores, found in zip(asked.tokens, expected, asked.logprobs, strict=True):
+        assert found is not None
+        assert found.chosen == pytest.approx(float(scores[token]), abs=1e-4)
+        assert [value for _, value in found.top] == pytest.approx(scores.topk(4).values.tolist(), abs=1e-4)
+
+
+def test_penalties_count_the_answer_and_not_the_prompt(drive: Drive) -> None:
+    driver = drive()
+    prompt = random_tokens(40, seed=1)
+    free = driver.ask(prompt, max_output_tokens=40)
+    penalised = driver.ask(prompt, max_output_tokens=40, sampling=Sampling(0.0, 1.0, 0, 0, 2.0, 2.0))
+    assert free.outcome == penalised.outcome == (Ending.MAX_TOKENS, None)
+    scores = driver.oracle.logits(penalised.prompt, penalised.tokens).clone()
+    for i, token in enumerate(penalised.tokens):
+        for earlier in set(penalised.tokens[:i]):
+            scores[i, earlier] -= 2 + 2 * penalised.tokens[:i].count(earlier)
+        assert token == int(scores[i].argmax())
+    assert penalised.tokens != free.tokens

@@ -18,9 +18,10 @@ def assert_refused(answer: Answer, *, requested: int, held: int, limit: int) -> 
     assert answer.ending == Ending.FAILED
     assert isinstance(answer.error, ArenaFull)
     assert answer.error.metadata == {
-        "requested_tokens": str(requested),
-        "held_tokens": str(held),
-        "limit_tokens": str(limit),
+        "quota": "arena_tokens",
+        "requested": str(requested),
+        "in_use": str(held),
+        "limit": str(limit),
     }
     assert str(requested) in answer.error.message
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import assume, given, strategies as st
 
-from core.sampling import Sampling
-from workers.engine.sampling import sample, uniform
+from core.sampling import Sampling, TokenLogprobs
+from workers.engine.sampling import logprobs, sample, uniform
 
 
 def textbook_distribution(logits: list[float], temperature: float, top_k: int, top_p: float) -> list[float]:
@@ -129,3 +129,46 @@ def test_what_is_no_number_chooses_nothing(sampling: Sampling, number: float) ->
     for logits in ([number] * 5, [0.0, number, 1.0]):
         with pytest.raises(ArithmeticError):
             sample(torch.tensor(logits), sampling, 0)
+
+
+@pytest.mark.parametrize(
+    ("presence", "frequency", "answer", "chosen"),
+    [
+        (0.0, 0.0, [2, 2, 2], 2),
+        (0.9, 0.0, [2, 2, 2], 2),
+        (1.1, 0.0, [2], 1),
+        (0.0, 0.4, [2, 2], 2),
+        (0.0, 0.4, [2, 2, 2], 1),
+        (0.5, 0.3, [2, 2], 1),
+        (1.1, 0.0, [2, 1], 2),
+        (-2.0, 0.0, [0], 0),
+        (0.0, -1.0, [1, 1], 1),
+        (2.0, 2.0, [], 2),
+    ],
+)
+def test_penalties_take_off_what_was_said_already_once_and_per_occurrence(
+    presence: float, frequency: float, answer: list[int], chosen: int
+) -> None:
+    logits = torch.tensor([1.5, 2.0, 3.0])
+    greedy = Sampling(0.0, 1.0, 0, 1, presence, frequency)
+    assert sample(logits, greedy, 0, answer) == chosen
+    narrowest = Sampling(1.0, 1.0, 1, 1, presence, frequency)
+    assert sample(logits, narrowest, 0, answer) == chosen
+    assert logits.tolist() == [1.5, 2.0, 3.0], "the model's own logits were changed"
+
+
+def test_logprobs_are_the_models_own_and_ranked() -> None:
+    logits = torch.tensor([0.0, 2.0, 1.0])
+    total = math.exp(0) + math.exp(2) + math.exp(1)
+    found = logprobs(logits, 2, 2)
+    assert found.chosen == pytest.approx(1 - math.log(total), abs=1e-6)
+    assert [token_id for token_id, _ in found.top] == [1, 2]
+    assert [value for _, value in found.top] == pytest.approx(
+        [2 - math.log(total), 1 - math.log(total)], abs=1e-6
+    )
+    assert logprobs(logits, 2, 0).top == ()
+    assert len(logprobs(logits, 2, 20).top) == 3
+
+
+def test_what_is_impossible_is_among_no_likeliest() -> None:
+    assert logprobs(torch.tensor([-math.inf, 0.0, -math.inf]), 1, 3) == TokenLogprobs(0.0, ((1, 0.0),))

@@ -256,9 +256,14 @@ class TestRefusals:
                 "'generation_config.response_schema'",
             ),
             (
-                {"contents": [user("a")], "generationConfig": {"candidateCount": 2}},
+                {"contents": [user("a")], "generationConfig": {"candidateCount": 9}},
                 "'generation_config.candidate_count'",
             ),
+            (
+                {"contents": [user("a")], "generationConfig": {"presencePenalty": 2.1}},
+                "'generation_config.presence_penalty'",
+            ),
+            ({"contents": [user("a")], "generationConfig": {"logprobs": 3}}, "set responseLogprobs to true"),
             ({"contents": [user("a")], "continuationToken": "x"}, "'continuation_token'"),
             ({"contents": [user("a")], "store": True}, "'store'"),
             ({"contents": [user("a")], "model": "models/other"}, "in the path"),

@@ -194,14 +194,9 @@ class TestNotBuilt:
     @pytest.mark.parametrize(
         ("config", "path"),
         [
-            ({"candidateCount": 2}, "candidate_count"),
-            ({"presencePenalty": 0.5}, "presence_penalty"),
-            ({"frequencyPenalty": -1}, "frequency_penalty"),
             ({"responseMimeType": "application/json"}, "response_mime_type"),
             ({"responseSchema": {"type": "STRING"}}, "response_schema"),
             ({"response_json_schema": {"type": "string"}}, "response_json_schema"),
-            ({"responseLogprobs": True}, "response_logprobs"),
-            ({"logprobs": 3}, "logprobs"),
             ({"responseModalities": ["TEXT", "AUDIO"]}, "response_modalities[1]"),
             ({"thinkingConfig": {"thinkingBudget": 100}}, "thinking_config.thinking_budget"),
             ({"thinkingConfig": {"thinkingLevel": "HIGH"}}, "thinking_config.thinking_level"),
@@ -229,14 +224,14 @@ class TestNotBuilt:
 
     def test_the_remedy_is_named(self) -> None:
         for config, remedy in (
-            ({"logprobs": 3}, "leave it out"),
-            ({"candidateCount": 2}, "only 1 is supported"),
+            ({"speechConfig": {}}, "leave it out"),
+            ({"responseMimeType": "application/json"}, "only text/plain is supported"),
         ):
             with pytest.raises(NotSupported, match=f"not supported by this server: {remedy}\\.$"):
                 parse(GenerateContentRequest, {"generationConfig": config})
 
     def test_what_is_wrong_comes_before_what_is_not_built(self) -> None:
-        assert "foo" in invalid({"foo": 1, "generationConfig": {"logprobs": 3}}).message
+        assert "foo" in invalid({"foo": 1, "generationConfig": {"speechConfig": {}}}).message
 
     @pytest.mark.parametrize("part", [{"fileData": {"fileUri": "x"}}, {"functionCall": {"name": "f"}}])
     def test_parts_of_other_kinds_are_named_with_their_index(self, part: dict[str, Any]) -> None:
