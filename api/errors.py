@@ -53,6 +53,7 @@ _UNAUTHENTICATED = Status(401, "UNAUTHENTICATED")
 _DENIED = Status(403, "PERMISSION_DENIED")
 _NOT_FOUND = Status(404, "NOT_FOUND")
 _EXHAUSTED = Status(429, "RESOURCE_EXHAUSTED")
+_ABORTED = Status(409, "ABORTED")
 _INTERNAL = Status(500, "INTERNAL")
 
 
@@ -91,6 +92,8 @@ TABLE: dict[str, Row] = {
     "cache_too_large": _same(_INVALID, "CACHE_TOO_LARGE"),
     "cache_prefix_mismatch": _same(_INVALID, "CACHE_PREFIX_MISMATCH"),
     "cache_quota": _same(_EXHAUSTED, "CACHE_QUOTA"),
+    "idempotency_mismatch": _same(_INVALID, "IDEMPOTENCY_MISMATCH"),
+    "idempotency_in_flight": _same(_ABORTED, "IDEMPOTENCY_IN_FLIGHT"),
     "model_not_found": _same(_NOT_FOUND, "MODEL_NOT_FOUND"),
     "template_unsupported": _same(_PRECONDITION, "TEMPLATE_UNSUPPORTED"),
     "input_too_large": _same(_INVALID, "INPUT_TOO_LARGE"),
@@ -176,11 +179,23 @@ def _more_details(error: AppError, status: Status, reason: str) -> list[dict[str
         pairs = [{"field": field, "description": description} for field, description in violations]
         details.append({"@type": _TYPE + "BadRequest", "fieldViolations": pairs})
     if status is _EXHAUSTED:
-        violation = {"quotaId": reason, "description": error.message}
-        details.append({"@type": _TYPE + "QuotaFailure", "violations": [violation]})
+        details.append({"@type": _TYPE + "QuotaFailure", "violations": [_quota_violation(error, reason)]})
     if error.retry_after_seconds is not None:
         details.append({"@type": _TYPE + "RetryInfo", "retryDelay": f"{error.retry_after_seconds:.3f}s"})
     return details
+
+
+def _quota_violation(error: AppError, reason: str) -> dict[str, Any]:
+    """google.rpc.QuotaFailure.Violation; the metric is ours, so its name is in our domain."""
+    violation: dict[str, Any] = {"quotaId": reason, "description": error.message}
+    facts = error.metadata
+    if "quota" in facts:
+        violation["quotaMetric"] = f"{DOMAIN}/{facts['quota']}"
+    if "limit" in facts:
+        violation["quotaValue"] = facts["limit"]
+    if "model" in facts:
+        violation["quotaDimensions"] = {"model": facts["model"]}
+    return violation
 
 
 def _streams_array(request: Request) -> bool:

@@ -37,7 +37,9 @@ from models.cache import (
     lock_cache_by_id,
     lock_pending_of_dead,
     mark_ended,
+    sum_live_tokens,
 )
+from models.placement import Holder, place, remove_placements, remove_placements_of_dead
 from models.project import lock_project
 from models.usage import void_of_dead
 
@@ -60,17 +62,18 @@ def create(
     incarnation: str,
     now: datetime,
     max_caches: int,
+    max_cached_tokens: int | None = None,
 ) -> Cache:
-    """Write a cache that is yet to be built; raises CacheQuota if the project has `max_caches` already."""
+    """Write a cache that is yet to be built; raises CacheQuota if the project would have more than it may.
+
+    max_cached_tokens: in all of its live caches of this model.
+    """
     _check_future(expire_at, now)
-    lock_project(session, project_id)
-    live_count = count_live(session, project_id, now)
-    if live_count >= max_caches:
-        raise CacheQuota(
-            f"The project has {live_count} caches and may have {max_caches}. Delete one, or wait for one to expire.",
-            metadata={"count": str(live_count), "limit": str(max_caches)},
-        )
     ids = tuple(token_ids)
+    lock_project(session, project_id)
+    _check_count(count_live(session, project_id, now), max_caches)
+    if max_cached_tokens is not None:
+        _check_tokens(sum_live_tokens(session, project_id, model, now), len(ids), max_cached_tokens, model)
     cache = Cache(
         id=new_cache_id(),
         project_id=project_id,
@@ -93,7 +96,7 @@ def create(
     return cache
 
 
-def activate(session: Session, clock: Clock, cache_id: str, fencing_token: int) -> bool:
+def activate(session: Session, clock: Clock, cache_id: str, fencing_token: int, holder: Holder) -> bool:
     """Make a built cache usable and start its bill; False, and nothing billed, if the build no longer counts.
 
     It does not when the cache has ended, when somebody else builds it by now, or when its expiry has passed: then
@@ -110,6 +113,7 @@ def activate(session: Session, clock: Clock, cache_id: str, fencing_token: int) 
     cache.activated_at = now
     cache.updated_at = now
     session.flush()
+    place(session, cache.id, holder)
     storage.open_segment(
         session,
         cache_id=cache.id,
@@ -129,6 +133,15 @@ def activate(session: Session, clock: Clock, cache_id: str, fencing_token: int) 
         token_count=cache.token_count,
         at=now,
     )
+    return True
+
+
+def rebuilt(session: Session, cache_id: str, holder: Holder) -> bool:
+    """Record where the KV of a usable cache lies again; False, and nothing recorded, if the cache has ended. Bills nothing."""
+    cache = lock_cache_by_id(session, cache_id)
+    if cache is None or cache.state != CacheState.ACTIVE:
+        return False
+    place(session, cache_id, holder)
     return True
 
 
@@ -212,6 +225,7 @@ def recover(session: Session, clock: Clock, incarnation: str) -> tuple[int, int]
 
     For a start at which no other process runs.
     """
+    remove_placements_of_dead(session, incarnation)
     left = lock_pending_of_dead(session, incarnation)
     for cache in left:
         _fail(session, cache, "worker_lost", _now(session, clock, cache))
@@ -273,6 +287,7 @@ def _tokens_alike(one: str, other: str) -> bool:
 def _end(session: Session, cache: Cache, reason: CacheEndReason, now: datetime) -> None:
     mark_ended(cache, CacheState.DELETED, reason, ended_at=now, at=now)
     session.flush()
+    remove_placements(session, [cache.id])
     storage.close(session, cache.id, now)
 
 
@@ -284,6 +299,34 @@ def _fail(session: Session, cache: Cache, reason: str, now: datetime) -> None:
     cache.failure = reason
     mark_ended(cache, CacheState.FAILED, CacheEndReason.FAILED, ended_at=now, at=now)
     session.flush()
+
+
+def _check_count(live_count: int, limit: int) -> None:
+    if live_count >= limit:
+        raise CacheQuota(
+            f"The project has {live_count} caches and may have {limit}. Delete one, or wait for one to expire.",
+            metadata={
+                "quota": "caches_per_project",
+                "limit": str(limit),
+                "in_use": str(live_count),
+                "requested": "1",
+            },
+        )
+
+
+def _check_tokens(in_use: int, requested: int, limit: int, model: str) -> None:
+    if in_use + requested > limit:
+        raise CacheQuota(
+            f"TotalCachedContentStorageTokensPerModel limit exceeded for model {model}: limit={limit}, "
+            f"requested={requested}, in use={in_use}. Delete a cache, or wait for one to expire.",
+            metadata={
+                "quota": "cached_tokens_per_project_and_model",
+                "limit": str(limit),
+                "in_use": str(in_use),
+                "requested": str(requested),
+                "model": model,
+            },
+        )
 
 
 def _check_future(expire_at: datetime, now: datetime) -> None:

@@ -2,9 +2,11 @@
 
 from sqlalchemy.orm import Session
 
+from caching.idempotency import forget_old
 from core.clock import Clock, instant
 from core.errors import CacheExpired
 from models.cache import CacheEndReason, CacheState, lock_due, mark_ended
+from models.placement import remove_placements
 
 
 def sweep(session: Session, clock: Clock, limit: int) -> list[str]:
@@ -21,4 +23,7 @@ def sweep(session: Session, clock: Clock, limit: int) -> list[str]:
             cache.failure = CacheExpired.code
             mark_ended(cache, CacheState.FAILED, CacheEndReason.FAILED, ended_at=now, at=now)
     session.flush()
-    return [cache.id for cache in due]
+    ended = [cache.id for cache in due]
+    remove_placements(session, ended)
+    forget_old(session, now)
+    return ended

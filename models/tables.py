@@ -2,9 +2,11 @@
 
 from models.api_key import ApiKey
 from models.cache import Cache
+from models.idempotency_key import IdempotencyKey
+from models.placement import Placement
 from models.price import Price
 from models.project import Project
 from models.storage_segment import StorageSegment
 from models.usage import Usage
 
-TABLES = (Project, ApiKey, Cache, Usage, StorageSegment, Price)
+TABLES = (Project, ApiKey, Cache, Placement, IdempotencyKey, Usage, StorageSegment, Price)

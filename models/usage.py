@@ -3,7 +3,7 @@
 While it is RESERVED, a row that names a cache is that request's lease on the cache.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -16,6 +16,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     case,
+    func,
     literal,
     select,
     update,
@@ -60,6 +61,7 @@ class Usage(Base):
             "(state <> 'RESERVED' AND occurred_at IS NOT NULL AND occurred_at >= created_at)",
             name="state_instants",
         ),
+        Index(None, "cache_id"),
         Index(None, "occurred_at"),
         Index(None, "project_id", "occurred_at"),
         Index(None, "state", "incarnation"),
@@ -91,6 +93,20 @@ def insert(session: Session, usage: Usage) -> None:
 
 def find_usage(session: Session, usage_id: str) -> Usage | None:
     return session.get(Usage, usage_id, populate_existing=True)
+
+
+def count_hits(session: Session, cache_ids: Iterable[str]) -> dict[str, int]:
+    """Count the requests that were answered from each cache, and are owed; caches without any are left out."""
+    rows = session.execute(
+        select(Usage.cache_id, func.count())
+        .where(
+            Usage.cache_id.in_(list(cache_ids)),
+            Usage.kind == UsageKind.GENERATE,
+            Usage.state == UsageState.FINAL,
+        )
+        .group_by(Usage.cache_id)
+    )
+    return {cache_id: count for cache_id, count in rows if cache_id is not None}
 
 
 def finalise(

@@ -21,6 +21,8 @@ class ServedModel:
     top_p: float = 0.95
     top_k: int = 64
     version: str = "001"
+    kv_bytes_per_token: int = 0  # known once an engine has loaded it
+    cache_token_capacity: int = 0  # tokens that all caches together may pin
 
     def resolve(self, requested: str) -> bool:
         """Whether a request for this name, with or without "models/", means this model."""

@@ -13,6 +13,7 @@ from core.errors import AppError, CacheNotFound, DeadlineExceeded, Unavailable
 from core.ids import cache_name
 from core.messages import BuildCache, BuiltEvent, FailedEvent, LastEvent
 from models.cache import find_token_ids, list_caches_to_rebuild
+from models.placement import Holder, Tier
 from models.session import Database
 from workers.engine.engine import Engine
 from workers.engine.sequence import Build, Ending
@@ -24,8 +25,15 @@ Publish = Callable[[str, LastEvent], None]
 
 class CacheBuilds:
     def __init__(
-        self, engine: Engine, database: Database, clock: Clock, units: Units, publish: Publish
+        self,
+        engine: Engine,
+        database: Database,
+        clock: Clock,
+        units: Units,
+        publish: Publish,
+        incarnation: str,
     ) -> None:
+        self._holder = Holder(incarnation, Tier.GPU if engine.config.device.type == "cuda" else Tier.RAM)
         self._engine = engine
         self._database = database
         self._clock = clock
@@ -58,7 +66,7 @@ class CacheBuilds:
         def on_end(ending: Ending, error: AppError | None) -> None:
             if ending == Ending.BUILT:
                 log.info("rebuilt", extra={"cache_id": cache_id, "tokens": len(token_ids)})
-                self._units.start(lambda: self._drop_if_ended(cache_id), _log_failure)
+                self._units.start(lambda: self._end_rebuild(cache_id), _log_failure)
             elif error is not None:
                 log.warning("rebuild failed: %s", error, extra={"cache_id": cache_id})
                 on_error(error)
@@ -79,12 +87,21 @@ class CacheBuilds:
             self._fail(message, error or _stopping())
             return
         with self._database.write() as session:
-            is_active = lifecycle.activate(session, self._clock, message.cache_id, message.fencing_token)
+            is_active = lifecycle.activate(
+                session, self._clock, message.cache_id, message.fencing_token, self._holder
+            )
         if is_active:
             self._publish(message.cache_id, BuiltEvent(0))
         else:
             self._drop_if_ended(message.cache_id)
             self._publish(message.cache_id, FailedEvent(0, _ended_before()))
+
+    def _end_rebuild(self, cache_id: str) -> None:
+        """A cache may have ended meanwhile, and its DropCache have come before the segment was there to drop."""
+        with self._database.write() as session:
+            is_live = lifecycle.rebuilt(session, cache_id, self._holder)
+        if not is_live:
+            self._engine.drop(cache_id)
 
     def _fail(self, message: BuildCache, error: AppError) -> None:
         """End the row unbilled, give its memory back, tell whoever waits."""

@@ -7,7 +7,8 @@ message ─► engine ─► tokens ─► Generation ─► TokensEvent
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from billing import usage
 from core.clock import Clock, instant
@@ -27,12 +28,14 @@ from prompting.format import PromptFormat
 from workers.cache_builds import CacheBuilds
 from workers.engine.engine import Engine
 from workers.engine.sequence import Ending, Sequence
-from workers.generation import Generation
+from workers.generation import Candidate, Generation
 from workers.units import Units
 
 log = logging.getLogger(__name__)
 Publish = Callable[[str, Event], None]
 
+_FAILED = "FAILED"
+_WORST_FIRST = (FinishReason.CANCELLED, FinishReason.MAX_TOKENS, FinishReason.STOP)
 _REASONS = {
     Ending.STOP: FinishReason.STOP,
     Ending.MAX_TOKENS: FinishReason.MAX_TOKENS,
@@ -65,6 +68,7 @@ class Runtime:
         prompt_format: PromptFormat,
         publish: Publish,
         threads: int,
+        incarnation: str,
     ) -> None:
         self._engine = engine
         self._database = database
@@ -74,12 +78,21 @@ class Runtime:
         self._units = Units(threads)
         self._generations: dict[str, Generation] = {}
         self._lock = threading.Lock()
-        self.builds = CacheBuilds(engine, database, clock, self._units, publish)
+        self.builds = CacheBuilds(engine, database, clock, self._units, publish, incarnation)
 
     @property
     def is_running(self) -> bool:
         """Whether the engine answers."""
         return self._engine.is_running
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        return self._engine.kv_bytes_per_token
+
+    @property
+    def cache_token_capacity(self) -> int:
+        """How many tokens all caches together may pin."""
+        return self._engine.cache_token_capacity
 
     def handle(self, message: Message) -> None:
         """Start what a message asks for. Raises Unavailable where the engine has too much to do."""
@@ -109,7 +122,7 @@ class Runtime:
 
     def _generate(self, message: Generate) -> None:
         generation = Generation(
-            message, self._format.detokenizer(), lambda event: self._publish(message.request_id, event)
+            message, self._format.detokenizer, lambda event: self._publish(message.request_id, event)
         )
         self._generations[message.request_id] = generation
         try:
@@ -120,39 +133,50 @@ class Runtime:
 
     def _submit(self, generation: Generation, rebuild: _Rebuild | None) -> None:
         """Give it to the engine, unless it was cancelled while it was not there."""
-        message = generation.message
-        is_stopped = False
+        sequences = [
+            self._sequence(generation, index, rebuild) for index in range(len(generation.candidates))
+        ]
+        sequences[0].siblings = sequences[1:]
+        with self._lock:
+            if not generation.is_cancelled:
+                self._engine.submit(sequences[0])
+                return
+        self._start_end(generation, None)
 
-        def on_token(token_id: int) -> bool:
-            nonlocal is_stopped
-            is_stopped = generation.push(token_id)
-            return is_stopped
+    def _sequence(self, generation: Generation, index: int, rebuild: _Rebuild | None) -> Sequence:
+        message, candidate = generation.message, generation.candidates[index]
 
         def on_end(ending: Ending, error: AppError | None) -> None:
-            if ending == Ending.PREFIX_MISSING:
-                if rebuild is None:
-                    self._rebuild_and_submit(generation)
-                    return
-                ending, error = Ending.FAILED, rebuild.error
-            elif not is_stopped and ending != Ending.FAILED:
-                generation.finish()
-            self._start_end(generation, ending, error)
+            if ending != Ending.PREFIX_MISSING:
+                self._end_candidate(generation, candidate, ending, error)
+            elif rebuild is not None:
+                self._end_candidate(generation, candidate, Ending.FAILED, rebuild.error)
+            elif index == 0:  # all of them are told
+                self._rebuild_and_submit(generation)
 
-        sequence = Sequence(
+        return Sequence(
             request_id=message.request_id,
             token_ids=list(message.token_ids),
             cache_id=message.cache_id,
-            sampling=message.sampling,
+            sampling=replace(message.sampling, seed=message.sampling.seed + index),
             max_output_tokens=message.max_output_tokens,
             stop_token_ids=frozenset(self._format.eos_token_ids),
-            on_token=on_token,
+            on_token=candidate.push,
             on_end=on_end,
+            top_logprobs=message.top_logprobs,
         )
-        with self._lock:
-            if not generation.is_cancelled:
-                self._engine.submit(sequence)
-                return
-        self._start_end(generation, Ending.CANCELLED, None)
+
+    def _end_candidate(
+        self, generation: Generation, candidate: Candidate, ending: Ending, error: AppError | None
+    ) -> None:
+        """The request has ended with the last of its candidates; one that fails takes the others with it."""
+        if ending == Ending.FAILED:
+            candidate.fail(error)
+            self._engine.cancel(generation.message.request_id)
+        else:
+            candidate.finish(_REASONS[ending])
+        if generation.has_ended:
+            self._start_end(generation, generation.error)
 
     def _rebuild_and_submit(self, generation: Generation) -> None:
         """The KV is not there (a restart, say): compute it again, unbilled, and submit once more, as its follower."""
@@ -165,31 +189,32 @@ class Runtime:
             self.builds.rebuild(cache_id, is_urgent=True, on_error=outcome.set)
             self._submit(generation, outcome)
 
-        self._units.start(rebuild, lambda error: self._start_end(generation, Ending.FAILED, error))
+        self._units.start(rebuild, lambda error: self._start_end(generation, error))
 
-    def _start_end(self, generation: Generation, ending: Ending, error: AppError | None) -> None:
+    def _start_end(self, generation: Generation, error: AppError | None) -> None:
         self._units.start(
-            lambda: self._end(generation, ending, error), lambda failure: self._fail(generation, failure)
+            lambda: self._end(generation, error), lambda failure: self._fail(generation, failure)
         )
 
-    def _end(self, generation: Generation, ending: Ending, error: AppError | None) -> None:
+    def _end(self, generation: Generation, error: AppError | None) -> None:
         """One transaction ends the request: FINAL with what was produced, VOID where nothing was."""
-        message, tokens = generation.message, generation.output_tokens
+        message, tokens, reasons = generation.message, generation.output_tokens, generation.reasons
         self._generations.pop(message.request_id, None)
-        is_owed = ending in (Ending.STOP, Ending.MAX_TOKENS) or tokens > 0
+        is_whole = error is None and FinishReason.CANCELLED not in reasons
+        is_owed = is_whole or tokens > 0
+        end_reason = (
+            _FAILED if error is not None else next(reason for reason in _WORST_FIRST if reason in reasons)
+        )
         with self._database.write() as session:
             at = instant(session, self._clock)
-            if is_owed:
-                is_ours = usage.finalise(session, message.request_id, message.attempt, tokens, at, ending)
-            else:
-                is_ours = usage.void(session, message.request_id, message.attempt, at, ending)
+            settle = partial(usage.finalise, output_tokens=tokens) if is_owed else usage.void
+            is_ours = settle(session, message.request_id, message.attempt, at=at, end_reason=end_reason)
         if not is_ours:
             log.warning("usage was settled elsewhere", extra={"request_id": message.request_id})
             return
-        reason = _REASONS.get(ending) if is_owed else None
         last = (
-            FinishedEvent(generation.number(), reason)
-            if reason is not None
+            FinishedEvent(generation.number(), reasons)
+            if is_owed and error is None
             else FailedEvent(generation.number(), error or _given_up())
         )
         self._publish(message.request_id, last)

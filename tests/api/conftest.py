@@ -26,6 +26,8 @@ def served_model() -> ServedModel:
         output_token_limit=399,
         min_cache_tokens=64,
         fingerprint="aa:bb",
+        kv_bytes_per_token=46080,
+        cache_token_capacity=6400,
         format=PromptFormat.load(folder),
     )
 

@@ -7,11 +7,15 @@ from datetime import datetime
 from sqlalchemy import text
 
 from caching import leases, lifecycle
+from caching.status import status_of
 from models.cache import Cache, CacheState
+from models.placement import Holder, Tier
 from models.session import Database
 from models.storage_segment import get_segment
 from tests.fakes.clock import ManualClock
 from tests.models.rows import Customer
+
+HOLDER = Holder("inc_1", Tier.RAM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,7 @@ class Scene:
         fingerprint: str = "aa:bb",
         incarnation: str = "inc_1",
         max_caches: int = 1000,
+        max_cached_tokens: int | None = None,
     ) -> Cache:
         owner = customer or self.customer
         with self.database.write() as session:
@@ -47,16 +52,21 @@ class Scene:
                 incarnation=incarnation,
                 now=now,
                 max_caches=max_caches,
+                max_cached_tokens=max_cached_tokens,
             )
 
     def activate(self, cache: Cache, fencing_token: int = 1) -> bool:
         with self.database.write() as session:
-            return lifecycle.activate(session, self.clock, cache.id, fencing_token)
+            return lifecycle.activate(session, self.clock, cache.id, fencing_token, HOLDER)
 
     def active(self, **changes: object) -> Cache:
         cache = self.create(**changes)  # type: ignore[arg-type]
         assert self.activate(cache)
         return cache
+
+    def status(self, *caches: Cache) -> list[tuple[Tier | None, int]]:
+        with self.database.read() as session:
+            return [(each.tier, each.hit_count) for each in status_of(session, caches)]
 
     def fail(self, cache: Cache, reason: str = "cancelled") -> bool:
         with self.database.write() as session:

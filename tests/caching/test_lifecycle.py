@@ -57,8 +57,33 @@ class TestCreate:
         scene.active(max_caches=2)
         with pytest.raises(CacheQuota, match="2 caches and may have 2") as caught:
             scene.create(max_caches=2)
-        assert caught.value.metadata == {"count": "2", "limit": "2"}
+        assert caught.value.metadata == {
+            "quota": "caches_per_project",
+            "limit": "2",
+            "in_use": "2",
+            "requested": "1",
+        }
         assert scene.count("caches") == 2
+
+    def test_the_token_quota_counts_live_caches_of_the_model(self, scene: Scene, other: Customer) -> None:
+        scene.active(ttl_seconds=10)
+        ended = scene.active()
+        scene.create(customer=other)
+        scene.delete(ended)
+        scene.create(max_cached_tokens=200)
+        with pytest.raises(CacheQuota, match="limit=299, requested=100, in use=200") as caught:
+            scene.create(max_cached_tokens=299)
+        assert caught.value.metadata == {
+            "quota": "cached_tokens_per_project_and_model",
+            "limit": "299",
+            "in_use": "200",
+            "requested": "100",
+            "model": "tiny",
+        }
+        scene.clock.advance(10)
+        scene.create(max_cached_tokens=200)
+        with pytest.raises(CacheQuota):
+            scene.create(max_cached_tokens=0)
 
     def test_what_has_ended_leaves_the_quota_swept_or_not(self, scene: Scene) -> None:
         scene.active(ttl_seconds=10, max_caches=3)

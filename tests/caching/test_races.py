@@ -1,37 +1,16 @@
 """Two steps at once, by real threads on a real database file: one of them wins whole, whichever it is."""
 
-import threading
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
 from caching.sweeping import sweep
-from core.errors import AppError, CacheExpired, CacheNotFound, CacheQuota
+from core.errors import CacheExpired, CacheNotFound, CacheQuota
 from models.cache import CacheState
+from tests.caching.at_once import at_once
 from tests.caching.scene import Scene
 
 ROUNDS = range(15)
-
-
-def at_once(*steps: Callable[[], object]) -> list[object]:
-    """Run the steps in threads that start together; give what each returned or which of our errors it raised."""
-    outcomes: list[object] = [None] * len(steps)
-    start = threading.Barrier(len(steps))
-
-    def run(index: int, step: Callable[[], object]) -> None:
-        start.wait()
-        try:
-            outcomes[index] = step()
-        except AppError as error:
-            outcomes[index] = error
-
-    threads = [threading.Thread(target=run, args=each) for each in enumerate(steps)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return outcomes
 
 
 @pytest.mark.parametrize("_", ROUNDS)

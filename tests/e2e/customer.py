@@ -116,7 +116,7 @@ class Customer:
         """Arena tokens that caches hold, as the refusal of one more tells; some must be held, or it would fit."""
         answer = self.http.post("/v1beta/cachedContents", json=self.cache_body(document(4000, "too large")))
         assert (answer.status_code, reason_of(answer)) == (429, "ARENA_FULL"), answer.text
-        return int(answer.json()["error"]["details"][0]["metadata"]["held_tokens"])
+        return int(answer.json()["error"]["details"][0]["metadata"]["in_use"])
 
     def names(self) -> list[str]:
         """Names of the live caches."""

@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from billing import usage
 from caching import lifecycle
@@ -18,17 +19,24 @@ from core.messages import (
     Message,
     TokensEvent,
 )
+from core.sampling import TokenLogprobs
 from core.transport.local import LocalTransport
+from models.placement import Holder, Tier
 from models.session import Database
 
-Piece = tuple[tuple[int, ...], str]
+
+class Piece(NamedTuple):
+    token_ids: tuple[int, ...]
+    text: str
+    candidate: int = 0
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass
 class Script:
     """What happens to the next messages. `error` comes after the pieces; `hold_before` names the piece to wait at."""
 
-    pieces: tuple[Piece, ...] = (((1,), "Hello"), ((2, 3), " world"))
+    pieces: tuple[Piece | tuple[tuple[int, ...], str], ...] = (((1,), "Hello"), ((2, 3), " world"))
     reason: FinishReason = FinishReason.STOP
     error: AppError | None = None
     hold_before: int | None = None
@@ -50,6 +58,10 @@ class WorkerDouble:
     cancelled: list[str] = field(default_factory=list)
     release: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
+
+    @property
+    def _holder(self) -> Holder:
+        return Holder(self.transport.incarnation, Tier.RAM)
 
     def __post_init__(self) -> None:
         self.transport.connect(self._handle, self.cancelled.append)
@@ -89,14 +101,14 @@ class WorkerDouble:
 
     def _generate(self, message: Generate, script: Script) -> None:
         channel_id, number, output_tokens = message.request_id, 0, 0
-        for index, (token_ids, text) in enumerate(script.pieces):
+        for index, piece in enumerate(script.pieces):
             if index == script.hold_before:
                 self._hold(channel_id)
             if channel_id in self.cancelled:
                 break
-            self.transport.publish(channel_id, TokensEvent(number, token_ids, text))
+            self.transport.publish(channel_id, TokensEvent(number, *Piece(*piece)))
             number += 1
-            output_tokens += len(token_ids)
+            output_tokens += len(piece[0])
         reason = FinishReason.CANCELLED if channel_id in self.cancelled else script.reason
         with self.database.write() as session:
             at = instant(session, self.clock)
@@ -107,7 +119,7 @@ class WorkerDouble:
         if script.error is not None and reason is not FinishReason.CANCELLED:
             self.transport.publish(channel_id, FailedEvent(number, script.error))
         else:
-            self.transport.publish(channel_id, FinishedEvent(number, reason))
+            self.transport.publish(channel_id, FinishedEvent(number, (reason,) * message.candidate_count))
 
     def _build(self, message: BuildCache, script: Script) -> None:
         if script.hold_builds:
@@ -118,7 +130,9 @@ class WorkerDouble:
         with self.database.write() as session:
             if error is not None:
                 lifecycle.fail(session, self.clock, message.cache_id, error.code)
-            elif not lifecycle.activate(session, self.clock, message.cache_id, message.fencing_token):
+            elif not lifecycle.activate(
+                session, self.clock, message.cache_id, message.fencing_token, self._holder
+            ):
                 error = CacheExpired("It expired before it was built.")
         if script.hold_built:
             self.release.wait(10)

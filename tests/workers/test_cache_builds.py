@@ -98,7 +98,7 @@ def test_a_cache_that_does_not_fit_fails_with_the_numbers(open_workshop: Callabl
     workshop.build(cache_id)
     error = failure(workshop, cache_id)
     assert isinstance(error, ArenaFull)
-    assert error.metadata == {"requested_tokens": "300", "held_tokens": "0", "limit_tokens": "256"}
+    assert error.metadata == {"quota": "arena_tokens", "requested": "300", "in_use": "0", "limit": "256"}
     assert workshop.engine.counters.steps == 0
     assert_nothing_of_it(workshop, cache_id, "arena_full")
 
@@ -227,7 +227,7 @@ def test_why_a_rebuild_failed_reaches_the_request(open_workshop: Callable[..., W
     refused = workshop.ask([500], second)
     error = failure(workshop, refused)
     assert isinstance(error, ArenaFull)
-    assert error.metadata == {"requested_tokens": "300", "held_tokens": "320", "limit_tokens": "512"}
+    assert error.metadata == {"quota": "arena_tokens", "requested": "300", "in_use": "320", "limit": "512"}
     assert workshop.settled(refused) == (VOID, 0)
 
 

@@ -55,7 +55,13 @@ class Workshop:
         self.driver = Driver(self._module, Oracle(copy.deepcopy(self._module)), **self._config)
         self.engine = self.driver.engine
         self.runtime = Runtime(
-            self.engine, self.database, self.clock, self.prompt_format, self._publish, threads=_UNIT_THREADS
+            self.engine,
+            self.database,
+            self.clock,
+            self.prompt_format,
+            self._publish,
+            threads=_UNIT_THREADS,
+            incarnation=INCARNATION,
         )
 
     def restart(self, **config: object) -> None:

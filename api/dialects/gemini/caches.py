@@ -7,6 +7,7 @@ either name may be used with it.
 import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from fastapi import APIRouter
 from sqlalchemy.orm import Session
@@ -15,7 +16,7 @@ from starlette.responses import Response
 
 from api.auth import CachesCaller, ProjectCaller
 from api.bodies import read_json
-from api.builds import Draft, create_cache
+from api.builds import Draft, create_cache, find_made
 from api.dialects.gemini import page_tokens
 from api.dialects.gemini.cache_names import read_cache_id
 from api.dialects.gemini.content import to_messages
@@ -26,9 +27,11 @@ from api.dialects.gemini.rejections import parse
 from api.dialects.gemini.requests import CachedContent
 from api.dialects.gemini.responses import cache_resource, ok
 from api.dialects.gemini.times import parse_expiry
+from api.idempotency import read_idempotency
 from api.patience import Patience
 from api.state import ApiState, api_state
 from caching import lifecycle
+from caching.status import CacheStatus, status_of
 from core.clock import instant
 from core.errors import CacheTooLarge, CacheTooSmall, InvalidArgument, Unavailable
 from core.messages import DropCache
@@ -45,9 +48,24 @@ _DEFAULT_PAGE = 50
 
 @router.post("/cachedContents")
 async def create(request: Request, caller: CachesCaller) -> Response:
+    """Create; with an Idempotency-Key, a create that was made before is answered as it was then."""
     read_query(request)
     state = api_state(request)
-    wire = parse(CachedContent, await read_json(request), _ROOT)
+    body = await read_json(request)
+    idempotency = read_idempotency(request, body)
+    async with Patience(request, state.settings.request_timeout_seconds) as patience:
+        cache = None
+        if idempotency is not None:
+            cache = await find_made(state, caller, idempotency, patience)
+        if cache is None:
+            draft = await _draft(state, request, caller, body)
+            cache = await create_cache(state, caller, draft, patience, idempotency)
+    return ok(await _shown(state, cache))
+
+
+async def _draft(state: ApiState, request: Request, caller: ProjectCaller, body: dict[str, Any]) -> Draft:
+    """Read and check everything; nothing is written yet."""
+    wire = parse(CachedContent, body, _ROOT)
     expire_at = _expire_at(state, caller, wire)
     if not wire.model:
         raise InvalidArgument("cached_content.model is missing: name a model.", field="cached_content.model")
@@ -59,9 +77,7 @@ async def create(request: Request, caller: CachesCaller) -> Response:
         )
     messages = to_messages(wire.system_instruction, wire.contents or [], _ROOT)
     prefix = await state.pools.compute(lambda: _sized_prefix(state, messages, caller.arrived_at))
-    async with Patience(request, state.settings.request_timeout_seconds) as patience:
-        draft = Draft(wire.display_name or "", messages, prefix, caller.arrived_at, expire_at)
-        return ok(cache_resource(await create_cache(state, caller, draft, patience)))
+    return Draft(wire.display_name or "", messages, prefix, caller.arrived_at, expire_at)
 
 
 @router.get("/cachedContents")
@@ -72,12 +88,16 @@ async def list_caches(request: Request, caller: CachesCaller) -> Response:
     key = state.secret.derive(page_tokens.PURPOSE)
     token = query.get("page_token")
     position = page_tokens.decode(key, caller.project_id, token) if token else None
-    caches = await state.pools.read(
-        lambda session: _read_page(session, instant(session, state.clock), caller.project_id, size, position)
-    )
+
+    def read(session: Session) -> tuple[Sequence[Cache], list[CacheStatus]]:
+        now = instant(session, state.clock)
+        caches = _read_page(session, now, caller.project_id, size, position)
+        return caches, status_of(session, caches[:size])
+
+    caches, page = await state.pools.read(read)
     body: dict[str, object] = {}
-    if caches:
-        body["cachedContents"] = [cache_resource(cache) for cache in caches[:size]]
+    if page:
+        body["cachedContents"] = [cache_resource(status) for status in page]
     if len(caches) > size:
         last = caches[size - 1]
         onward = Position((last.created_at, last.id), caches[size].id)
@@ -90,10 +110,13 @@ async def get(request: Request, caller: CachesCaller, cache_id: str) -> Response
     read_query(request)
     state = api_state(request)
     cache_id = read_cache_id(cache_id)
-    cache = await state.pools.read(
-        lambda session: lifecycle.get(session, caller.project_id, cache_id, instant(session, state.clock))
-    )
-    return ok(cache_resource(cache))
+
+    def read(session: Session) -> list[CacheStatus]:
+        now = instant(session, state.clock)
+        return status_of(session, [lifecycle.get(session, caller.project_id, cache_id, now)])
+
+    (status,) = await state.pools.read(read)
+    return ok(cache_resource(status))
 
 
 @router.patch("/cachedContents/{cache_id}")
@@ -118,7 +141,7 @@ async def patch(request: Request, caller: CachesCaller, cache_id: str) -> Respon
             max_ttl_seconds=state.settings.max_ttl_seconds,
         )
 
-    return ok(cache_resource(await state.pools.write(extend)))
+    return ok(await _shown(state, await state.pools.write(extend)))
 
 
 @router.delete("/cachedContents/{cache_id}")
@@ -137,6 +160,11 @@ async def delete(request: Request, caller: CachesCaller, cache_id: str) -> Respo
     return ok({})
 
 
+async def _shown(state: ApiState, cache: Cache) -> dict[str, Any]:
+    (status,) = await state.pools.read(lambda session: status_of(session, [cache]))
+    return cache_resource(status)
+
+
 def _expire_at(state: ApiState, caller: ProjectCaller, wire: CachedContent) -> datetime:
     """Counted from the arrival of the request: building is paid out of the life that was asked for."""
     longest = timedelta(seconds=state.settings.max_ttl_seconds)
@@ -151,17 +179,30 @@ def _sized_prefix(state: ApiState, messages: Sequence[Message], created_at: date
     served = state.served_model
     least, limit = served.format.minimum_tokens(messages), served.input_token_limit
     if least > limit:
-        raise CacheTooLarge(input_too_large(least, limit), field="cached_content.contents")
+        raise _too_large(least, limit)
     prefix = served.format.prefix(messages, at=created_at)
     count = len(prefix.token_ids)
     if count < served.min_cache_tokens:
         raise CacheTooSmall(
             f"Cached content is too small. total_token_count={count}, min_total_token_count={served.min_cache_tokens}",
             field="cached_content.contents",
+            metadata=_counts(total_token_count=count, min_total_token_count=served.min_cache_tokens),
         )
     if count > limit:
-        raise CacheTooLarge(input_too_large(count, limit), field="cached_content.contents")
+        raise _too_large(count, limit)
     return prefix
+
+
+def _too_large(count: int, limit: int) -> CacheTooLarge:
+    return CacheTooLarge(
+        input_too_large(count, limit),
+        field="cached_content.contents",
+        metadata=_counts(total_token_count=count, max_total_token_count=limit),
+    )
+
+
+def _counts(**counts: int) -> dict[str, str]:
+    return {name: str(count) for name, count in counts.items()}
 
 
 def _read_page(

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from api.auth import GenerateCaller
 from api.bodies import read_json
-from api.dialects.gemini.prompts import Asked, check_size, resolve_asked
+from api.dialects.gemini.prompts import Asked, check_size, refuse_conflict, resolve_asked
 from api.dialects.gemini.query import read_query
 from api.dialects.gemini.rejections import parse
 from api.dialects.gemini.requests import CountTokensRequest, GenerateContentRequest
@@ -26,7 +26,11 @@ _WRAPPED = "generate_content_request"
 async def count_tokens(request: Request, caller: GenerateCaller, model: str) -> Response:
     read_query(request)
     state = api_state(request)
-    wire = parse(CountTokensRequest, await read_json(request))
+    given = await read_json(request)
+    wrapped = given.get("generateContentRequest") or given.get(_WRAPPED)
+    if isinstance(wrapped, dict):
+        refuse_conflict(wrapped, _WRAPPED)
+    wire = parse(CountTokensRequest, given)
     root = "" if wire.generate_content_request is None else _WRAPPED
     asked = await resolve_asked(state, request, caller, model, "countTokens", _whole(wire), root)
     check_size(state, asked.cached_tokens + state.served_model.format.minimum_tokens(asked.messages))

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
+from pydantic.alias_generators import to_camel
 from starlette.requests import Request
 
 from api.auth import ProjectCaller
@@ -76,7 +78,7 @@ async def resolve_asked(
     root: str = "",
 ) -> Asked:
     """Check a request and fetch the cache that it names. A model that is not the cache's is told apart from none at all."""
-    _check_tools(wire, root)
+    _refuse_tools(wire, root)
     if not wire.contents:
         raise InvalidArgument(
             "* GenerateContentRequest.contents: contents is not specified", field=_path(root, "contents")
@@ -104,20 +106,19 @@ def input_too_large(token_count: int, limit: int) -> str:
     return f"The input token count ({token_count}) exceeds the maximum number of tokens allowed ({limit})."
 
 
-def _check_tools(wire: GenerateContentRequest, root: str) -> None:
-    given = [
-        name
-        for name, is_given in (
-            ("system_instruction", wire.system_instruction is not None),
-            ("tools", bool(wire.tools)),
-            ("tool_config", wire.tool_config is not None),
-        )
-        if is_given
-    ]
-    if wire.cached_content and given:
-        raise CacheFieldConflict(_CONFLICT, field=_path(root, given[0]))
-    for name in given:
-        if name != "system_instruction":
+def refuse_conflict(body: dict[str, Any], root: str = "") -> None:
+    """Refuse beside a cache what the cache carries. Asked before anything else is read of a body: whatever else is wrong or
+    not supported in these fields, this is what their sender has to change."""
+    if not (body.get("cachedContent") or body.get("cached_content")):
+        return
+    for name in ("system_instruction", "tools", "tool_config"):
+        if any(body.get(each) not in (None, []) for each in (name, to_camel(name))):
+            raise CacheFieldConflict(_CONFLICT, field=_path(root, name))
+
+
+def _refuse_tools(wire: GenerateContentRequest, root: str) -> None:
+    for name in ("tools", "tool_config"):
+        if getattr(wire, name) not in (None, []):
             path = _path(root, name)
             raise NotSupported(f"'{path}' is not supported by this server: leave it out.", field=path)
 

@@ -6,15 +6,15 @@ from typing import Any
 from starlette.responses import Response
 
 from api import json_text
+from caching.status import CacheStatus
 from core.clock import format_instant
 from core.ids import cache_name
 from core.messages import FinishReason
-from models.cache import Cache
 from prompting.served_model import ServedModel
 
 _METHODS = ("generateContent", "streamGenerateContent", "countTokens", "createCachedContent")
 # A request that somebody else stopped, a shutdown for instance, has no reason of its own in Gemini.
-_FINISH_REASONS = {
+FINISH_REASONS = {
     FinishReason.STOP: "STOP",
     FinishReason.MAX_TOKENS: "MAX_TOKENS",
     FinishReason.CANCELLED: "OTHER",
@@ -30,24 +30,14 @@ class Usage:
     output_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A piece of an answer, or the whole one; finish_reason is None where more comes."""
-
-    response_id: str
-    model_name: str
-    text: str
-    finish_reason: FinishReason | None
-    usage: Usage
-
-
 def ok(body: dict[str, Any]) -> Response:
     """Answer with 200: the SDKs take every other status for an error."""
     return Response(json_text.dump(body), media_type="application/json")
 
 
-def cache_resource(cache: Cache) -> dict[str, Any]:
-    """What is shown of a cache; its content never is. `state` is ours, and dropped or kept by the SDKs."""
+def cache_resource(status: CacheStatus) -> dict[str, Any]:
+    """What is shown of a cache; its content never is. The last three are ours, and dropped or kept by the SDKs."""
+    cache = status.cache
     return {
         "name": cache_name(cache.id),
         "model": f"models/{cache.model}",
@@ -57,11 +47,13 @@ def cache_resource(cache: Cache) -> dict[str, Any]:
         "expireTime": format_instant(cache.expire_at),
         "usageMetadata": {"totalTokenCount": cache.token_count},
         "state": cache.state.value,
+        "tier": "NONE" if status.tier is None else status.tier.value,
+        "hitCount": status.hit_count,
     }
 
 
 def model_resource(model: ServedModel) -> dict[str, Any]:
-    """Describe the served model. `minCacheTokens` is ours: elsewhere clients have to guess the floor."""
+    """Describe the served model. The last three are ours: the floor that elsewhere has to be guessed, and what KV takes."""
     return {
         "name": f"models/{model.name}",
         "version": model.version,
@@ -75,20 +67,8 @@ def model_resource(model: ServedModel) -> dict[str, Any]:
         "topP": model.top_p,
         "topK": model.top_k,
         "minCacheTokens": model.min_cache_tokens,
-    }
-
-
-def answer(chunk: Chunk) -> dict[str, Any]:
-    """A GenerateContentResponse. There is always one candidate with one part: the SDKs' chats need both."""
-    candidate: dict[str, Any] = {"content": {"role": "model", "parts": [{"text": chunk.text}]}}
-    if chunk.finish_reason is not None:
-        candidate["finishReason"] = _FINISH_REASONS[chunk.finish_reason]
-    candidate["index"] = 0
-    return {
-        "candidates": [candidate],
-        "usageMetadata": usage_metadata(chunk.usage),
-        "modelVersion": chunk.model_name,
-        "responseId": chunk.response_id,
+        "kvBytesPerToken": model.kv_bytes_per_token,
+        "cacheTokenCapacity": model.cache_token_capacity,
     }
 
 

@@ -63,6 +63,8 @@ class TestCreate:
             "updateTime": "2026-05-04T12:00:00.250000Z",
             "expireTime": "2026-05-04T12:05:00.250000Z",
             "state": "ACTIVE",
+            "tier": "RAM",
+            "hitCount": 0,
         }
 
     @pytest.mark.parametrize("version", ["v1", "v1beta", "v1alpha"])

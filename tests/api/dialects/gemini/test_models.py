@@ -10,6 +10,7 @@ def test_the_served_model_is_listed_with_what_clients_need(http: httpx.Client) -
     model = body["models"][0]
     assert model["name"] == "models/tiny"
     assert (model["inputTokenLimit"], model["outputTokenLimit"], model["minCacheTokens"]) == (399, 399, 64)
+    assert (model["kvBytesPerToken"], model["cacheTokenCapacity"]) == (46080, 6400)
     assert {"generateContent", "countTokens", "createCachedContent"} <= set(
         model["supportedGenerationMethods"]
     )
