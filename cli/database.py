@@ -1,4 +1,4 @@
-"""The database of the data folder, opened directly: WAL lets these commands work beside a running server."""
+"""The database of the settings, opened directly: these commands work beside a running server."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,22 +7,38 @@ from core.data_folder import database_path
 from core.errors import SchemaMismatch
 from core.settings import Settings
 from models import schema
-from models.session import Database, sqlite_url
+from models.opening import database_url
+from models.session import Database
 
 
 @contextmanager
 def open_database(settings: Settings) -> Iterator[Database]:
     """Open a database that exists and has the newest schema; SchemaMismatch otherwise."""
-    path = database_path(settings.data_dir.expanduser().absolute())
-    if not path.is_file():
+    if not exists(settings):
         raise SchemaMismatch(
-            f"There is no database at {path}. Set HEADSTART_DATA_DIR to the server's data folder, or make one: "
-            "headstart migrate",
+            f"There is no database in {settings.data_dir.expanduser().absolute()}. Set HEADSTART_DATA_DIR to the "
+            "server's data folder, or make one: headstart migrate",
             field="data_dir",
         )
-    database = Database(sqlite_url(path), pool_size=1)
-    try:
+    with open_as_it_is(settings) as database:
         schema.check(database)
+        yield database
+
+
+@contextmanager
+def open_as_it_is(settings: Settings) -> Iterator[Database]:
+    """Open a database that exists, whatever its schema."""
+    database = Database(database_url(settings), pool_size=1)
+    try:
+        database.check_usable()
         yield database
     finally:
         database.dispose()
+
+
+def exists(settings: Settings) -> bool:
+    """Whether there is something to open: SQLite would make a file that is missing."""
+    return (
+        settings.database_url is not None
+        or database_path(settings.data_dir.expanduser().absolute()).is_file()
+    )

@@ -6,7 +6,7 @@ data folder → database → served model (gate, fingerprint) → engine → run
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from billing.price_book import load_price_book
@@ -15,13 +15,13 @@ from caching import lifecycle
 from cli.first_start import FirstKeys, create_first_keys
 from cli.key_making import load_secret
 from core.clock import Clock, SystemClock, instant
-from core.data_folder import DataFolder
 from core.ids import new_incarnation
 from core.secret import RootSecret
 from core.settings import Settings
 from core.transport.local import LocalTransport
 from models import schema
-from models.session import Database, sqlite_url
+from models.opening import sole_home
+from models.session import Database
 from prompting.served_model import ServedModel
 from workers.engine.loading.progress import Progress
 from workers.engine.loading.serve import load_served_model
@@ -52,12 +52,11 @@ class Embedded:
 def embedded(settings: Settings, progress: Progress) -> Iterator[Embedded]:
     """Start everything but the HTTP side, and stop it on leaving: what runs is cancelled and its usage recorded."""
     clock = SystemClock()
-    data_folder = DataFolder.open(settings.data_dir)
-    database = Database(sqlite_url(data_folder.database_path), settings.database_pool_size)
-    try:
+    with sole_home(settings, settings.database_pool_size) as home:
+        database = home.database
         schema.upgrade(database)
         with database.read() as session:
-            secret = load_secret(data_folder.secret_path, session)
+            secret = load_secret(home.folder.secret_path, session)
         folder, served_model = load_served_model(settings, progress)
         transport = LocalTransport(new_incarnation())
         _prepare(database, clock, settings, served_model, transport.incarnation)
@@ -70,13 +69,14 @@ def embedded(settings: Settings, progress: Progress) -> Iterator[Embedded]:
                 clock,
                 secret,
                 transport,
-                served_model,
+                replace(
+                    served_model,
+                    kv_bytes_per_token=runtime.kv_bytes_per_token,
+                    cache_token_capacity=runtime.cache_token_capacity,
+                ),
                 has_engine=lambda: runtime.is_running,
                 first_keys=first_keys,
             )
-    finally:
-        database.dispose()
-        data_folder.close()
 
 
 @contextmanager
@@ -91,7 +91,13 @@ def _running(
     """Engine, runtime and sweeper; the rebuild of live caches goes on behind their back."""
     engine = start_engine(folder, settings)
     runtime = Runtime(
-        engine, database, clock, served_model.format, transport.publish, settings.database_pool_size
+        engine,
+        database,
+        clock,
+        served_model.format,
+        transport.publish,
+        settings.database_pool_size,
+        transport.incarnation,
     )
     sweeper = Sweeper(database, clock, runtime.handle, settings.sweep_interval_seconds)
     with _stopping(runtime.stop), _stopping(sweeper.stop):

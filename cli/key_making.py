@@ -16,7 +16,7 @@ def load_secret(path: Path, session: Session) -> RootSecret:
     if not path.exists() and has_api_keys(session):
         raise SecretInvalid(
             f"The secret file {path} is gone, so no stored key can work. Put it back from a backup, or start with an "
-            "empty data folder.",
+            "empty data folder and database.",
             field="data_dir",
         )
     return RootSecret.load_or_create(path)

@@ -10,24 +10,30 @@ from sqlalchemy.orm import Session
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """Give the time as an aware UTC datetime."""
+        """Give this host's time as an aware datetime."""
+
+    def now_in(self, session: Session) -> datetime:
+        """Give the time that holds for everybody who uses the session's database."""
 
 
 class SystemClock:
     def now(self) -> datetime:
         return datetime.now(UTC)
 
+    def now_in(self, session: Session) -> datetime:
+        """PostgreSQL is asked (`clock_timestamp()` moves on inside a transaction); SQLite has no clock but ours."""
+        if session.get_bind().dialect.name == "postgresql":
+            now: datetime = session.scalars(select(func.clock_timestamp())).one()
+            return now
+        return self.now()
+
 
 def instant(session: Session, clock: Clock, not_before: datetime | None = None) -> datetime:
-    """Stamp an event inside a unit of work; call it after taking the row lock.
+    """Stamp an event inside a unit of work, in UTC; call it after taking the row lock.
 
-    PostgreSQL is asked (`clock_timestamp()`, which moves on inside a transaction); SQLite has no clock of its own,
-    so `clock` is. A clock that was set back never puts an event before `not_before`, the one preceding it.
+    A clock that was set back never puts an event before `not_before`, the one preceding it.
     """
-    if session.get_bind().dialect.name == "postgresql":
-        now: datetime = session.scalars(select(func.clock_timestamp())).one().astimezone(UTC)
-    else:
-        now = clock.now().astimezone(UTC)
+    now = clock.now_in(session).astimezone(UTC)
     return now if not_before is None else max(now, not_before)
 
 

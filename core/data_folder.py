@@ -31,7 +31,6 @@ class DataFolder:
                 "Stop that server, or set HEADSTART_DATA_DIR to another folder.",
                 field="data_dir",
             ) from None
-        database_path(path).touch(mode=0o600)  # SQLite gives its other files the mode of this one
         # Beside the lock, not in it: whoever fails to get the lock has opened, and may have emptied, its file.
         pid_path(path).write_text(f"{os.getpid()}\n")
         return cls(path, lock)

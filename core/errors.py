@@ -143,7 +143,21 @@ class CachePrefixMismatch(AppError):
 
 
 class CacheQuota(AppError):
+    """A project has as much as it may; metadata: quota, limit, in_use, requested."""
+
     code = "cache_quota"
+
+
+class IdempotencyMismatch(AppError):
+    """An Idempotency-Key that was used before, with another body."""
+
+    code = "idempotency_mismatch"
+
+
+class IdempotencyInFlight(AppError):
+    """The first create under this Idempotency-Key is still going on, and the time to wait for it is over."""
+
+    code = "idempotency_in_flight"
 
 
 # Models, prompts and generation
@@ -214,6 +228,10 @@ class ModelTooLarge(StartupError):
 
 class DataFolderLocked(StartupError):
     code = "data_folder_locked"
+
+
+class DatabaseLocked(StartupError):
+    code = "database_locked"
 
 
 class SecretInvalid(StartupError):

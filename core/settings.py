@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from platformdirs import user_cache_path, user_data_path
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from core.errors import SettingsInvalid
@@ -74,11 +74,20 @@ class Settings(BaseSettings):
         30 * 86400, ge=1, description="Longest life of a cache from now on, in seconds."
     )
     max_caches_per_project: int = Field(1000, ge=0, description="Most live caches of one project.")
+    max_cached_tokens_per_project: int | None = Field(
+        None,
+        ge=0,
+        description="Most tokens in a project's live caches of one model. Unset: the arena is the limit.",
+    )
     max_body_bytes: int = Field(32 << 20, ge=1, description="Largest request body, in bytes.")
     max_json_depth: int = Field(64, ge=8, description="Deepest nesting of a request body.")
 
     price_book: Path | None = Field(
         None, description="Price book (TOML). Unset: the example that is shipped."
+    )
+    database_url: SecretStr | None = Field(
+        None,
+        description="PostgreSQL database, as postgresql://user:password@host:port/name. Unset: SQLite in the data folder.",
     )
     database_pool_size: int = Field(8, ge=1, description="Most database steps that run at once.")
     sweep_interval_seconds: float = Field(
@@ -86,6 +95,9 @@ class Settings(BaseSettings):
     )
     request_timeout_seconds: float = Field(
         600, gt=0, description="Longest time a request may take, in seconds."
+    )
+    keep_alive_seconds: float = Field(
+        15, gt=0, description="How long a stream may be silent before a blank line is sent, in seconds."
     )
     rebuild_caches: bool = Field(
         False,

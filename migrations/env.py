@@ -7,10 +7,9 @@ from sqlalchemy import Connection, Enum
 from sqlalchemy.types import TypeDecorator
 
 import models.tables  # noqa: F401 -- makes every table known to Base
-from core.data_folder import DataFolder
 from core.settings import load_settings
 from models.base import Base
-from models.session import Database, sqlite_url
+from models.opening import sole_home
 
 
 def migrate(connection: Connection) -> None:
@@ -39,11 +38,5 @@ handed = context.config.attributes.get("connection")
 if handed is not None:
     migrate(handed)
 else:
-    folder = DataFolder.open(load_settings().data_dir)
-    database = Database(sqlite_url(folder.database_path), pool_size=1)
-    try:
-        with database.write() as session:
-            migrate(session.connection())
-    finally:
-        database.dispose()
-        folder.close()
+    with sole_home(load_settings(), pool_size=1) as home, home.database.write() as session:
+        migrate(session.connection())

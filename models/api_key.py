@@ -9,7 +9,7 @@ from sqlalchemy.orm import Mapped, Session, mapped_column
 from sqlalchemy.types import TypeDecorator
 
 from core.errors import KeyNotFound
-from models.base import Base, UtcDateTime
+from models.base import TO_CHANGE, Base, UtcDateTime
 
 
 class Scope(StrEnum):
@@ -72,7 +72,7 @@ def list_api_keys(session: Session, project_id: str | None) -> Sequence[ApiKey]:
 
 def revoke_api_key(session: Session, key_id: str, now: datetime) -> ApiKey:
     """End a key; one that has ended already keeps its instant. Raises KeyNotFound."""
-    key = session.get(ApiKey, key_id, with_for_update=True)
+    key = session.get(ApiKey, key_id, with_for_update=TO_CHANGE)
     if key is None:
         raise KeyNotFound(f"There is no key {key_id}. `headstart keys list` shows the keys.", field="key")
     if key.revoked_at is None:

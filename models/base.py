@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
 
 from sqlalchemy import DateTime, Dialect, Enum, LargeBinary, MetaData
 from sqlalchemy.orm import DeclarativeBase
@@ -21,6 +22,10 @@ class Base(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
+
+
+# How a row is held that will be changed: others may refer to it meanwhile, which PostgreSQL makes sure of by a lock.
+TO_CHANGE: dict[str, Any] = {"key_share": True}
 
 
 class UtcDateTime(TypeDecorator[datetime]):

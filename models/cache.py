@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, Session, defer, mapped_column
 
-from models.base import Base, TokenIds, UtcDateTime, enum_text, one_of
+from models.base import TO_CHANGE, Base, TokenIds, UtcDateTime, enum_text, one_of
 
 
 class CacheState(StrEnum):
@@ -141,7 +141,7 @@ def find_token_ids(session: Session, cache_id: str) -> tuple[int, ...] | None:
 
 def lock_cache(session: Session, project_id: str, cache_id: str) -> Cache | None:
     """Hold a project's cache until the unit ends, to change it. Content is not loaded."""
-    return session.scalars(_FRESH.where(_is(project_id, cache_id)).with_for_update()).one_or_none()
+    return session.scalars(_FRESH.where(_is(project_id, cache_id)).with_for_update(**TO_CHANGE)).one_or_none()
 
 
 def lock_cache_shared(session: Session, project_id: str, cache_id: str) -> Cache | None:
@@ -151,7 +151,7 @@ def lock_cache_shared(session: Session, project_id: str, cache_id: str) -> Cache
 
 def lock_cache_by_id(session: Session, cache_id: str) -> Cache | None:
     """Hold any project's cache until the unit ends: for builds, which know no project. Content is not loaded."""
-    return session.scalars(_FRESH.where(Cache.id == cache_id).with_for_update()).one_or_none()
+    return session.scalars(_FRESH.where(Cache.id == cache_id).with_for_update(**TO_CHANGE)).one_or_none()
 
 
 def list_live_caches(
@@ -172,6 +172,18 @@ def count_live(session: Session, project_id: str, now: datetime) -> int:
         select(func.count())
         .select_from(Cache)
         .where(Cache.project_id == project_id, Cache.state.in_(_LIVE), Cache.expire_at > now)
+    ).one()
+
+
+def sum_live_tokens(session: Session, project_id: str, model: str, now: datetime) -> int:
+    """Add up the tokens of a project's caches of a model that are usable or being built."""
+    return session.scalars(
+        select(func.coalesce(func.sum(Cache.token_count), 0)).where(
+            Cache.project_id == project_id,
+            Cache.state.in_(_LIVE),
+            Cache.model == model,
+            Cache.expire_at > now,
+        )
     ).one()
 
 
@@ -201,7 +213,7 @@ def lock_due(session: Session, now: datetime, limit: int) -> Sequence[Cache]:
         _FRESH.where(Cache.state.in_(_LIVE), Cache.expire_at <= now)
         .order_by(Cache.expire_at, Cache.id)
         .limit(limit)
-        .with_for_update(skip_locked=True)
+        .with_for_update(skip_locked=True, **TO_CHANGE)
     ).all()
 
 
@@ -210,7 +222,7 @@ def lock_pending_of_dead(session: Session, incarnation: str) -> Sequence[Cache]:
     return session.scalars(
         _FRESH.where(Cache.state == CacheState.PENDING, Cache.incarnation != incarnation)
         .order_by(Cache.id)
-        .with_for_update()
+        .with_for_update(**TO_CHANGE)
     ).all()
 
 
@@ -219,7 +231,7 @@ def lock_active_of_other_fingerprints(session: Session, fingerprint: str) -> Seq
     return session.scalars(
         _FRESH.where(Cache.state == CacheState.ACTIVE, Cache.fingerprint != fingerprint)
         .order_by(Cache.id)
-        .with_for_update()
+        .with_for_update(**TO_CHANGE)
     ).all()
 
 

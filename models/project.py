@@ -9,7 +9,7 @@ from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from core.errors import ProjectExists, ProjectNotFound
 from core.ids import new_project_id
-from models.base import Base, UtcDateTime
+from models.base import TO_CHANGE, Base, UtcDateTime
 
 
 class Project(Base):
@@ -42,7 +42,7 @@ def get_project(session: Session, project_id: str) -> Project:
 
 def lock_project(session: Session, project_id: str) -> Project:
     """Hold a project until the unit ends, so that its caches can be counted and added to without a race."""
-    project = session.get(Project, project_id, with_for_update=True)
+    project = session.get(Project, project_id, with_for_update=TO_CHANGE)
     if project is None:
         raise _not_found(project_id)
     return project

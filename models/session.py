@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, create_engine, event
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from core.errors import Unavailable
+from models import postgresql
+from models.refusals import as_unavailable, hide_values
 
 _BUSY_MILLISECONDS = 10_000
 
@@ -23,14 +24,23 @@ class Database:
     Loaded rows stay usable after their unit has ended; nothing changed on them then is stored.
     """
 
-    def __init__(self, url: str | URL, pool_size: int) -> None:
+    def __init__(self, url: URL, pool_size: int) -> None:
+        self._is_sqlite = url.get_backend_name() == "sqlite"
         # Parameters are what customers sent: they belong into no message and no log.
-        self._engine = create_engine(url, pool_size=pool_size, max_overflow=pool_size, hide_parameters=True)
-        if self._engine.dialect.name == "sqlite":
+        self._engine = create_engine(
+            url,
+            pool_size=pool_size,
+            max_overflow=pool_size,
+            hide_parameters=True,
+            **({} if self._is_sqlite else postgresql.engine_options(url)),
+        )
+        if self._is_sqlite:
             event.listen(self._engine, "connect", _prepare_sqlite)
             event.listen(self._engine, "begin", _begin_sqlite)
             reading = self._engine.execution_options(read_only=True)
         else:
+            event.listen(self._engine, "connect", postgresql.prepare)
+            event.listen(self._engine, "handle_error", hide_values)
             reading = self._engine.execution_options(
                 postgresql_readonly=True, isolation_level="REPEATABLE READ"
             )
@@ -39,37 +49,29 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """Open a unit that sees one snapshot of the whole database and cannot change it."""
-        with self._reads() as session:
+        """Open a unit that sees one snapshot of the whole database and cannot change it.
+
+        Raises Unavailable if the database does not answer.
+        """
+        with _telling_refusals(writing=False), self._reads() as session:
             yield session
 
     @contextmanager
     def write(self) -> Iterator[Session]:
         """Open a unit that is committed once, on leaving, or rolled back whole if anything is raised.
 
-        Raises Unavailable if another unit holds SQLite's one write lock for too long, or if the disk takes nothing.
+        Raises Unavailable if the database does not answer or takes nothing, or if others hold a lock for too long.
         """
-        try:
-            with self._writes.begin() as session:
-                session.connection()  # begins now: on SQLite the lock is held before the first read
-                yield session
-        except OperationalError as error:
-            if _is(error, sqlite3.SQLITE_BUSY):
-                raise Unavailable("The database is busy. Try again.", retry_after_seconds=1) from error
-            if _is(error, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY):
-                raise Unavailable(
-                    f"The database cannot be written ({error.orig}); nothing was changed. It works again once its disk has "
-                    "room and can be written.",
-                    retry_after_seconds=10,
-                ) from error
-            raise
+        with _telling_refusals(writing=True), self._writes.begin() as session:
+            session.connection()  # begins now: on SQLite the lock is held before the first read
+            yield session
 
     def scrub(self) -> bool:
         """Remove from disk what deleted and replaced rows held; False if a reader is in the way: call it again.
 
         On PostgreSQL that is vacuum's work.
         """
-        if self._engine.dialect.name != "sqlite":
+        if not self._is_sqlite:
             return True
         connection = self._engine.raw_connection()  # not a unit of work: a transaction could empty no log
         try:
@@ -84,6 +86,24 @@ class Database:
             connection.close()
         return not is_blocked
 
+    def check_usable(self) -> None:
+        """Raise SettingsInvalid where a server that should hold the database does not."""
+        if not self._is_sqlite:
+            postgresql.check_usable(self._engine)
+
+    @contextmanager
+    def sole_use(self) -> Iterator[None]:
+        """Keep other servers and migrations away; raises DatabaseLocked where one is there already.
+
+        An SQLite file is kept by the lock on its data folder.
+        """
+        if self._is_sqlite:
+            yield
+            return
+        self.check_usable()
+        with postgresql.sole_use(self._engine):
+            yield
+
     def dispose(self) -> None:
         """Close all connections."""
         self._engine.dispose()
@@ -92,6 +112,17 @@ class Database:
 def sqlite_url(path: Path) -> URL:
     """Name an SQLite file as a database URL."""
     return URL.create("sqlite", database=str(path))
+
+
+@contextmanager
+def _telling_refusals(*, writing: bool) -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        unavailable = as_unavailable(error, writing=writing)
+        if unavailable is None:
+            raise
+        raise unavailable from error
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
@@ -114,8 +145,3 @@ def _begin_sqlite(connection: Connection) -> None:
     is_read = connection.get_execution_options().get("read_only", False)
     connection.exec_driver_sql(f"PRAGMA query_only = {'ON' if is_read else 'OFF'}")
     connection.exec_driver_sql("BEGIN" if is_read else "BEGIN IMMEDIATE")
-
-
-def _is(error: OperationalError, *codes: int) -> bool:
-    # The low byte is the error; the rest tells its kinds apart.
-    return isinstance(error.orig, sqlite3.Error) and error.orig.sqlite_errorcode & 0xFF in codes

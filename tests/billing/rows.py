@@ -3,20 +3,16 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-import models.usage
 from billing import storage, usage
 from billing.meters import Meter
 from billing.price_book import Price, PriceBook
 from billing.prices import store
 from models.api_key import ApiKey
-from models.base import Base
 from models.cache import Cache, CacheState
 from models.project import Project
-from models.session import Database, sqlite_url
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 MODEL = "tiny"
@@ -32,20 +28,6 @@ NUMBERS = count()
 
 def after(seconds: float) -> datetime:
     return T0 + timedelta(seconds=seconds)
-
-
-def open_database(path: Path) -> Database:
-    assert models.usage.Usage.__tablename__ in Base.metadata.tables
-    database = Database(sqlite_url(path), pool_size=2)
-    with database.write() as session:
-        Base.metadata.create_all(session.connection())
-    return database
-
-
-def clear(database: Database) -> None:
-    with database.write() as session:
-        for table in reversed(Base.metadata.sorted_tables):
-            session.execute(table.delete())
 
 
 def book(

@@ -16,7 +16,8 @@ from models import price as price_rows
 from models.session import Database
 from models.storage_segment import StorageSegment
 from tests.billing.lives import DAY, MODEL, Life, expected, instant, lives, make_life, price
-from tests.billing.rows import add_cache, add_project, clear
+from tests.billing.rows import add_cache, add_project
+from tests.models.rows import clear
 
 LATER = 200 * DAY  # every life is over
 
@@ -33,9 +34,9 @@ def test_five_thousand_lives_under_random_cuts() -> None:
         check_in_memory(make_life(chance.randint))
 
 
-def test_two_hundred_lives_as_they_happen_in_the_database(database: Database) -> None:
-    chance = random.Random(13)
-    for _ in range(200):
+def test_seventy_lives_as_they_happen_in_each_database(database: Database, kind: str) -> None:
+    chance = random.Random(kind)  # others in each
+    for _ in range(70):
         check_in_database(database, make_life(chance.randint))
 
 

@@ -1,3 +1,4 @@
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -6,6 +7,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from core.clock import SystemClock, format_instant, instant
+from models.session import Database
 from tests.fakes.clock import START, ManualClock
 
 
@@ -20,6 +22,25 @@ def session() -> Iterator[Session]:
 def test_the_system_clock_tells_the_time_in_utc() -> None:
     before = datetime.now(UTC)
     assert before <= SystemClock().now() <= datetime.now(UTC)
+
+
+def test_a_unit_of_work_is_stamped_by_a_clock_that_goes_on_meanwhile(database: Database) -> None:
+    """PostgreSQL's now() stands still from the beginning of a transaction."""
+    with database.write() as session:
+        first = instant(session, SystemClock())
+        time.sleep(0.002)
+        assert instant(session, SystemClock()) > first
+    assert abs(datetime.now(UTC) - first) < timedelta(minutes=1)
+    assert first.tzinfo is UTC
+
+
+def test_postgresql_stamps_by_its_own_clock_and_not_by_the_hosts(migrated_postgresql: Database) -> None:
+    class HostsClock(SystemClock):
+        def now(self) -> datetime:
+            raise AssertionError("the host was asked")
+
+    with migrated_postgresql.read() as session:
+        instant(session, HostsClock())
 
 
 def test_an_instant_is_the_clocks_time_where_the_database_has_none(session: Session) -> None:

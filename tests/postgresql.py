@@ -1,0 +1,92 @@
+"""A private PostgreSQL server for the test run, and databases on it that are made in no time."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+from sqlalchemy import URL
+
+# Not the superuser: what needs more than its own database is found out.
+USER = "headstart"
+_KEEPER = Path(__file__).with_name("postgresql_keeper.py")
+_NUMBERS = count()
+
+
+@dataclass(frozen=True)
+class PostgreSQL:
+    """A running server, reached through the socket in a folder."""
+
+    folder: Path
+
+    def url(self, name: str) -> URL:
+        return URL.create("postgresql+psycopg", USER, database=name, query={"host": str(self.folder)})
+
+    def create(self, *options: str) -> URL:
+        """Make an empty database."""
+        name = f"test_{next(_NUMBERS)}"
+        order = f"CREATE DATABASE {name} OWNER {USER} TEMPLATE template0 {' '.join(options)}"
+        self._order(sql.SQL(order))
+        return self.url(name)
+
+    def drop(self, url: URL) -> None:
+        """Remove a database, whoever is connected to it."""
+        self._order(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(str(url.database))))
+
+    def disconnect(self, url: URL) -> None:
+        """Cut every connection to a database, as a server that fails over does."""
+        self._order(
+            sql.SQL("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = {}").format(
+                sql.Literal(url.database)
+            )
+        )
+
+    def _order(self, order: sql.SQL | sql.Composed) -> None:
+        with psycopg.connect(host=str(self.folder), user="postgres", autocommit=True) as connection:
+            connection.execute(order)
+
+
+@contextmanager
+def running_postgresql() -> Iterator[PostgreSQL]:
+    """Start a server, and stop it on leaving; its keeper stops it too if this process is killed."""
+    with subprocess.Popen(
+        [sys.executable, _KEEPER, _binaries()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as keeper:
+        assert keeper.stdin is not None
+        assert keeper.stdout is not None
+        assert keeper.stderr is not None
+        folder = keeper.stdout.readline().strip()
+        if not folder:
+            pytest.fail(f"PostgreSQL did not start:\n{keeper.stderr.read()}", pytrace=False)
+        server = PostgreSQL(Path(folder))
+        server._order(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(USER)))
+        yield server
+        keeper.stdin.close()
+        complaints = keeper.stderr.read()
+        assert keeper.wait() == 0, complaints
+
+
+def _binaries() -> Path:
+    """Find PostgreSQL's programs: Debian keeps them off the PATH, others do not."""
+    debian = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    newest = max(debian, key=lambda path: int(path.parts[-3]), default=None)
+    found = newest or shutil.which("initdb")
+    if found is None:
+        pytest.fail(
+            "PostgreSQL is missing, and these tests run on it: `make test` installs it where there is apt-get, else "
+            "install your system's package (Debian: postgresql).",
+            pytrace=False,
+        )
+    return Path(found).resolve().parent
