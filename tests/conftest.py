@@ -1,9 +1,6 @@
 """A database for each test, on SQLite and on PostgreSQL: a test that asks for one runs on both."""
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
 
 import pytest
@@ -11,15 +8,9 @@ from sqlalchemy import URL
 
 from models.schema import upgrade
 from models.session import Database, sqlite_url
+from tests.databases import Kind, quick_folder
 from tests.models.rows import clear, open_database
 from tests.postgresql import PostgreSQL, running_postgresql
-
-_IN_MEMORY = Path("/dev/shm")
-
-
-class Kind(StrEnum):
-    SQLITE = "sqlite"
-    POSTGRESQL = "postgresql"
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +37,13 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 
 @pytest.fixture
+def memory() -> Iterator[Path]:
+    """A folder for SQLite's files."""
+    with quick_folder() as folder:
+        yield folder
+
+
+@pytest.fixture
 def database(kind: Kind, request: pytest.FixtureRequest) -> Iterator[Database]:
     """A database that has every table, and no row."""
     if kind is Kind.POSTGRESQL:
@@ -53,7 +51,7 @@ def database(kind: Kind, request: pytest.FixtureRequest) -> Iterator[Database]:
         clear(database)
         yield database
         return
-    folder: Path = request.getfixturevalue("quick_folder")
+    folder: Path = request.getfixturevalue("memory")
     database = open_database(folder / "test.sqlite3", pool_size=24)
     yield database
     database.dispose()
@@ -63,21 +61,10 @@ def database(kind: Kind, request: pytest.FixtureRequest) -> Iterator[Database]:
 def empty_url(kind: Kind, request: pytest.FixtureRequest) -> Iterator[URL]:
     """Where there is a database without any table, for the test alone."""
     if kind is Kind.SQLITE:
-        folder: Path = request.getfixturevalue("quick_folder")
+        folder: Path = request.getfixturevalue("memory")
         yield sqlite_url(folder / "empty.sqlite3")
         return
     server: PostgreSQL = request.getfixturevalue("postgresql")
     url = server.create()
     yield url
     server.drop(url)
-
-
-@pytest.fixture
-def quick_folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one: every commit of SQLite's waits for its disk."""
-    if not _IN_MEMORY.is_dir():
-        yield tmp_path
-        return
-    folder = Path(tempfile.mkdtemp(prefix="headstart-test-", dir=_IN_MEMORY))
-    yield folder
-    shutil.rmtree(folder)

@@ -5,9 +5,14 @@ import httpx
 import pytest
 
 from core.settings import Settings, load_settings
+from models.schema import upgrade
+from models.session import Database
 from prompting.format import PromptFormat
 from prompting.served_model import ServedModel
 from tests.api.harness import ALIAS, MODEL, Server, open_server, user, words
+from tests.databases import Kind, quick_folder
+from tests.models.rows import open_database
+from tests.postgresql import PostgreSQL
 from workers.engine.loading.built_in import built_in_model
 from workers.engine.loading.progress import silent
 
@@ -43,19 +48,41 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def shared_server(
-    tmp_path_factory: pytest.TempPathFactory, settings: Settings, served_model: ServedModel
+def sqlite_server(settings: Settings, served_model: ServedModel) -> Iterator[Server]:
+    with quick_folder() as folder:
+        database = open_database(folder / "api.sqlite3", settings.database_pool_size)
+        with open_server(folder, database, settings, served_model) as server:
+            yield server
+        database.dispose()
+
+
+@pytest.fixture(scope="session")
+def postgresql_server(
+    postgresql: PostgreSQL,
+    tmp_path_factory: pytest.TempPathFactory,
+    settings: Settings,
+    served_model: ServedModel,
 ) -> Iterator[Server]:
-    with open_server(tmp_path_factory.mktemp("server"), settings, served_model) as server:
+    database = Database(postgresql.create(), settings.database_pool_size)
+    upgrade(database)
+    with open_server(tmp_path_factory.mktemp("server"), database, settings, served_model) as server:
         yield server
+    database.dispose()
 
 
 @pytest.fixture
-def server(shared_server: Server) -> Iterator[Server]:
+def server_kind() -> Kind:
+    """The database under the shared server; `on_each_database` makes it both."""
+    return Kind.SQLITE
+
+
+@pytest.fixture
+def server(server_kind: Kind, request: pytest.FixtureRequest) -> Iterator[Server]:
     """The server all tests share, with a project that is this test's own."""
-    shared_server.begin()
-    yield shared_server
-    shared_server.worker.end()
+    shared: Server = request.getfixturevalue(f"{server_kind}_server")
+    shared.begin()
+    yield shared
+    shared.worker.end()
 
 
 @pytest.fixture

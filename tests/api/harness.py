@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import uvicorn
 
 from api.app import ApiState, create_app
@@ -21,11 +22,14 @@ from core.settings import Settings
 from core.transport.local import LocalTransport
 from models.api_key import ApiKey, Scope, insert_api_key, revoke_api_key
 from models.project import create_project
-from models.schema import upgrade
-from models.session import Database, sqlite_url
+from models.session import Database
 from prompting.served_model import ServedModel
+from tests.databases import Kind
 from tests.fakes.clock import START, ManualClock
 from tests.fakes.worker import Script, WorkerDouble
+
+# For files whose tests reach into the database; what parses, limits and streams needs it once.
+on_each_database = pytest.mark.parametrize("server_kind", Kind)
 
 MODEL = "tiny"
 ALIAS = "gemini-2.5-flash"
@@ -98,10 +102,10 @@ class Server:
 
 
 @contextmanager
-def open_server(folder: Path, settings: Settings, served_model: ServedModel) -> Iterator[Server]:
-    """Start a server with an empty database in `folder`, and stop it with everything that runs in it."""
-    database = Database(sqlite_url(folder / "api.sqlite3"), settings.database_pool_size)
-    upgrade(database)
+def open_server(
+    folder: Path, database: Database, settings: Settings, served_model: ServedModel
+) -> Iterator[Server]:
+    """Start a server on an empty database, its secret in `folder`, and stop it with everything that runs in it."""
     clock, is_ready = ManualClock(), [True]
     transport = LocalTransport(new_incarnation())
     state = ApiState(
@@ -117,7 +121,6 @@ def open_server(folder: Path, settings: Settings, served_model: ServedModel) -> 
     with _serving(state) as url:
         yield Server(url, state, worker, clock, is_ready)
         worker.end()
-    database.dispose()
 
 
 @contextmanager

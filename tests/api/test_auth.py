@@ -5,7 +5,9 @@ import pytest
 
 from core import api_keys
 from models.api_key import Scope
-from tests.api.harness import Server
+from tests.api.harness import Server, on_each_database
+
+pytestmark = on_each_database
 
 READ = "/v1/cachedContents"
 NATIVE = "/headstart/v1/billing/report"

@@ -5,7 +5,9 @@ import httpx
 import pytest
 
 from models.api_key import Scope
-from tests.api.harness import Server
+from tests.api.harness import Server, on_each_database
+
+pytestmark = on_each_database
 
 ROUTE = "/v1/cachedContents"
 Create = Callable[..., dict[str, Any]]

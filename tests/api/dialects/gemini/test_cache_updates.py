@@ -6,8 +6,10 @@ import httpx
 import pytest
 
 from models.storage_segment import StorageSegment
-from tests.api.harness import ALIAS, MODEL, Server, user
+from tests.api.harness import ALIAS, MODEL, Server, on_each_database, user
 from tests.fakes.clock import START
+
+pytestmark = on_each_database
 
 Create = Callable[..., dict[str, Any]]
 

@@ -14,9 +14,11 @@ from core.messages import BuildCache, DropCache
 from models.api_key import Scope
 from models.cache import Cache
 from models.usage import Usage
-from tests.api.harness import ALIAS, MODEL, Server, user, words
+from tests.api.harness import ALIAS, MODEL, Server, on_each_database, user, words
 from tests.fakes.clock import START
 from tests.fakes.worker import Script
+
+pytestmark = on_each_database
 
 ROUTE = "/v1/cachedContents"
 Create = Callable[..., dict[str, Any]]

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from core.settings import Settings
+from models.session import Database
 from prompting.format import PromptFormat
 from prompting.served_model import ServedModel
 from tests.api.harness import MODEL, Server, open_server, user, words
@@ -51,13 +52,13 @@ def test_includes_what_is_cached(http: httpx.Client, create_cache: Callable[...,
 
 
 def test_counts_what_is_cached_as_it_was_on_its_day(
-    tmp_path: Path, settings: Settings, served_model: ServedModel
+    tmp_path: Path, database: Database, settings: Settings, served_model: ServedModel
 ) -> None:
     """Some templates write the date, and dates differ in length."""
     template = "{{ '<|turn|>' * (strftime_now('%j') | int) }}{% for m in messages %}<|turn|>{{ m.content }}{% endfor %}"
     folder = write_folder(tmp_path / "model", byte_level(["<|turn|>"]), template)
     dated = replace(served_model, format=PromptFormat.load(folder))
-    with open_server(tmp_path, settings, dated) as server:
+    with open_server(tmp_path, database, settings, dated) as server:
         server.begin()
         with server.client() as http:
             cache = http.post("/v1/cachedContents", json={"model": MODEL, "contents": [user("Who?")]}).json()

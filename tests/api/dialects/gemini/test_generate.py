@@ -8,8 +8,10 @@ from core.errors import Internal, Unavailable
 from core.messages import FinishReason
 from models.cache import Cache
 from models.usage import Usage, UsageState
-from tests.api.harness import ALIAS, MODEL, Server, user, words
+from tests.api.harness import ALIAS, MODEL, Server, on_each_database, user, words
 from tests.fakes.worker import Script
+
+pytestmark = on_each_database
 
 ROUTE = f"/v1/models/{MODEL}:generateContent"
 Create = Callable[..., dict[str, Any]]

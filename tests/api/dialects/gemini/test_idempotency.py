@@ -9,8 +9,10 @@ from sqlalchemy import func, select
 from core.errors import ArenaFull
 from core.messages import BuildCache
 from models.cache import Cache, CacheState
-from tests.api.harness import MODEL, Server, user, words
+from tests.api.harness import MODEL, Server, on_each_database, user, words
 from tests.fakes.worker import Script
+
+pytestmark = on_each_database
 
 ROUTE = "/v1/cachedContents"
 
