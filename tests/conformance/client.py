@@ -1,9 +1,12 @@
 """A client as a test uses it: one driver, one server, one project's key."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from tests.conformance.drivers import Driver
+from tests.conformance.refusal import Refusal
 from tests.conformance.servers import Host, Key
 from tests.e2e.customer import document, user
 
@@ -33,10 +36,10 @@ class Client:
         return result
 
     def create(self, contents: object = None, *, model: str | None = None, **config: Any) -> Json:
-        """Create a cache; without contents, of a document of its own."""
-        if contents is not None:
-            config["contents"] = contents
-        return self.one("caches.create", model=model or self.host.model, config={"ttl": "600s", **config})
+        """Create a cache of ten minutes, unless the configuration says otherwise; None leaves a field out."""
+        given = {"contents": contents, "ttl": None if "expireTime" in config else "600s", **config}
+        given = {name: value for name, value in given.items() if value is not None}
+        return self.one("caches.create", model=model or self.host.model, config=given)
 
     def get(self, name: str) -> Json:
         return self.one("caches.get", name=name)
@@ -60,6 +63,12 @@ class Client:
     def count(self, contents: object, *, model: str | None = None) -> Json:
         return self.one("models.count_tokens", model=model or self.host.model, contents=contents)
 
+    def models(self, **config: Any) -> list[Any]:
+        return self.call("models.list", config=config)
+
+    def model(self, name: str) -> Json:
+        return self.one("models.get", model=name)
+
     def _asked(self, question: object, model: str | None, config: Json) -> Json:
         contents = [user(question)] if isinstance(question, str) else question
         settings = {"temperature": 0, "maxOutputTokens": 8, **config}
@@ -75,3 +84,16 @@ def text_of(*chunks: Json) -> str:
 def content(tokens: int, seed: str) -> list[Json]:
     """Contents of about so many tokens, that no other seed gives."""
     return [user(document(tokens, seed))]
+
+
+def instant(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def refused(ask: Callable[..., object], *given: Any, **more: Any) -> Refusal:
+    """The error of a call that must be refused."""
+    try:
+        answer = ask(*given, **more)
+    except Refusal as refusal:
+        return refusal
+    raise AssertionError(f"answered: {answer}")

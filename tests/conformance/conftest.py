@@ -1,17 +1,44 @@
 from collections.abc import Iterator
+from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.conformance.client import Client
 from tests.conformance.drivers import DRIVERS, Driver, drivers
-from tests.conformance.servers import Host, Key, hosted
+from tests.conformance.servers import (
+    BUILT_IN,
+    SCRIPTED,
+    TINY,
+    Host,
+    Key,
+    hosted,
+    scripted_settings,
+    tiny_settings,
+)
 
 
 @pytest.fixture(scope="session")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """A server of the model that comes along."""
-    settings = {"arena_bytes": str(2 << 30)}
-    with hosted(tmp_path_factory.mktemp("host"), "smollm2-135m-instruct", settings) as host:
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny_host(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Host]:
+    with hosted(tmp_path_factory.mktemp("tiny-host"), TINY, tiny_settings(tiny_model)) as host:
+        yield host
+
+
+@pytest.fixture(scope="session")
+def built_in_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    with hosted(tmp_path_factory.mktemp("built-in"), BUILT_IN, {"arena_bytes": str(1 << 30)}) as host:
+        yield host
+
+
+@pytest.fixture(scope="session")
+def scripted_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    folder = tmp_path_factory.mktemp("scripted")
+    with hosted(folder, SCRIPTED, scripted_settings(folder)) as host:
         yield host
 
 
@@ -30,12 +57,33 @@ def driver(request: pytest.FixtureRequest, all_drivers: dict[str, Driver]) -> Dr
 
 
 @pytest.fixture
-def key(host: Host) -> Key:
+def key(tiny_host: Host) -> Iterator[Key]:
     """A project of the test's own."""
-    return host.new_key()
+    with tiny_host.project() as key:
+        yield key
 
 
 @pytest.fixture
-def client(driver: Driver, host: Host, key: Key) -> Client:
+def http(key: Key) -> Iterator[httpx.Client]:
+    with key.http() as http:
+        yield http
+
+
+@pytest.fixture
+def client(driver: Driver, tiny_host: Host, key: Key) -> Client:
     """Each client in turn."""
-    return Client(driver, host, key)
+    return Client(driver, tiny_host, key)
+
+
+@pytest.fixture
+def built_in(driver: Driver, built_in_host: Host) -> Iterator[Client]:
+    """Each client in turn, with the model that comes along."""
+    with built_in_host.project() as key:
+        yield Client(driver, built_in_host, key)
+
+
+@pytest.fixture
+def scripted(driver: Driver, scripted_host: Host) -> Iterator[Client]:
+    """Each client in turn, with a model whose answer is known."""
+    with scripted_host.project() as key:
+        yield Client(driver, scripted_host, key)

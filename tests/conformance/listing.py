@@ -15,7 +15,7 @@ from typing import Any
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "conformance.md"
 # A test that takes one of these runs once for each client, as pytest makes it so in conftest.py.
-EACH_CLIENT = {"driver", "client", "quick", "scripted"}
+EACH_CLIENT = {"driver", "client", "built_in", "scripted", "slow", "sdk"}
 _NAME = re.compile(r"test_(\d\d(?:_\d\d)*)_")
 
 _INTRODUCTION = """\

@@ -9,10 +9,10 @@ from urllib.parse import quote
 import httpx
 
 from tests.conformance.refusal import Refusal
+from tests.conformance.servers import TIMEOUT_SECONDS
 
 Json = dict[str, Any]
 
-TIMEOUT_SECONDS = 120
 _OUTSIDE_GENERATION_CONFIG = {
     "cachedContent",
     "systemInstruction",
@@ -38,7 +38,7 @@ class PlainHttp:
         if isinstance(config.get("systemInstruction"), str):  # as the SDKs do with a text
             config["systemInstruction"] = {"parts": [{"text": config["systemInstruction"]}]}
         method, path, body = written(operation, {**arguments, "config": config})
-        address = f"{http_options['baseUrl']}/{http_options.get('apiVersion', 'v1beta')}/{path}"
+        address = f"{http_options['baseUrl'].rstrip('/')}/{http_options.get('apiVersion', 'v1beta')}/{path}"
         headers = {"x-goog-api-key": options["apiKey"], **http_options.get("headers", {})}
         if operation.endswith(".list"):
             return self._paged(address, headers, config)

@@ -5,9 +5,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
+
 from tests.e2e.books import Books
 from tests.e2e.home import Home
-from tests.e2e.processes import Server
+from tests.e2e.processes import Server, make_model, run_apart
 
 ALIASES = ("gemini-2.5-flash", "org/served")
 COMMON = {
@@ -15,6 +17,11 @@ COMMON = {
     "model_aliases": ",".join(ALIASES),
     "sweep_interval_seconds": "0.3",
 }
+
+
+BUILT_IN, TINY, SCRIPTED = "smollm2-135m-instruct", "tiny", "scripted"
+TINY_CONTEXT_TOKENS = 4096
+TIMEOUT_SECONDS = 120
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,12 @@ class Key:
     project_id: str
     project_name: str
 
+    @contextmanager
+    def http(self) -> Iterator[httpx.Client]:
+        headers = {"x-goog-api-key": self.secret}
+        with httpx.Client(base_url=self.address, headers=headers, timeout=TIMEOUT_SECONDS) as http:
+            yield http
+
 
 @dataclass
 class Host:
@@ -34,7 +47,7 @@ class Host:
     home: Home
     server: Server
     model: str
-    projects: int = 0
+    project_count: int = 0
 
     @property
     def address(self) -> str:
@@ -44,14 +57,20 @@ class Host:
     def books(self) -> Books:
         return self.home.books
 
-    def new_key(self) -> Key:
-        """Make a project with a key."""
-        self.projects += 1
-        name = f"project-{self.projects}"
+    @contextmanager
+    def project(self) -> Iterator[Key]:
+        """Make a project with a key; afterwards none of its caches is left."""
+        self.project_count += 1
+        name = f"project-{self.project_count}"
         self.home.command("projects", "create", name)
-        return self.another_key(name)
+        key = self.new_key(name)
+        yield key
+        with key.http() as http:
+            listed = http.get("/v1/cachedContents", params={"pageSize": 1000}).json()
+            for cache in listed.get("cachedContents", []):
+                http.delete(f"/v1/{cache['name']}")
 
-    def another_key(self, project: str, *flags: str) -> Key:
+    def new_key(self, project: str, *flags: str) -> Key:
         printed = self.home.command("keys", "create", "--project", project, *flags)
         return Key(printed.splitlines()[0], self.address, self.books.project_id(project), project)
 
@@ -66,3 +85,24 @@ def hosted(folder: Path, model: str, settings: dict[str, str]) -> Iterator[Host]
         assert host.server.terminate() == 0
     finally:
         home.close()
+
+
+def tiny_settings(folder: Path, **settings: object) -> dict[str, str]:
+    """Settings for a random model of 3 layers, which takes milliseconds for a token; made where it is not yet."""
+    if not any(folder.iterdir()):
+        shape = {"layers": 3, "kv_heads": 2, "head_size": 16, "context_tokens": TINY_CONTEXT_TOKENS}
+        run_apart(make_model, folder, 1, **shape)
+    given = {"model": folder / "tiny-llama-1", "model_name": TINY, "threads": 1, "arena_bytes": 64 << 20}
+    return {name: str(value) for name, value in (given | settings).items()}
+
+
+def scripted_settings(folder: Path) -> dict[str, str]:
+    run_apart(make_scripted_model, folder / SCRIPTED)
+    return {"model": str(folder / SCRIPTED), "threads": "1", "arena_bytes": str(64 << 20)}
+
+
+def make_scripted_model(folder: Path) -> None:
+    from tests.conformance.scripted_model import scripted_model_folder
+    from tests.tiny_models import built_in_folder
+
+    scripted_model_folder(built_in_folder(), folder)

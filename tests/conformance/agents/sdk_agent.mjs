@@ -23,8 +23,8 @@ function plain({ sdkHttpResponse, ...result }) {
 function typed(error) {
   if (!(error instanceof ApiError)) return { type: error.constructor.name, message: String(error.message) };
   const body = JSON.parse(error.message); // the SDK gives the whole body as its message
-  const { code, message, status } = body.error;
-  return { type: "ApiError", code, status, message, body, httpStatus: error.status };
+  const { message, status } = body.error;
+  return { type: "ApiError", code: error.status, status, message, body };
 }
 
 async function answered({ client, operation, arguments: given }) {

@@ -5,6 +5,7 @@ and the arguments of the SDK's own method; the answer holds the SDK's result in 
 """
 
 import asyncio
+import base64
 import inspect
 import json
 import sys
@@ -51,7 +52,7 @@ async def answered(client: Any, operation: str, arguments: dict[str, Any]) -> di
 
 async def asked(client: Any, operation: str, arguments: dict[str, Any]) -> AsyncIterator[Any]:
     resource, _, name = operation.partition(".")
-    result = getattr(getattr(client, resource), name)(**arguments)
+    result = getattr(getattr(client, resource), name)(**with_bytes(arguments))
     if inspect.isawaitable(result):
         result = await result
     if hasattr(result, "__aiter__"):
@@ -62,6 +63,17 @@ async def asked(client: Any, operation: str, arguments: dict[str, Any]) -> Async
             yield each
     else:
         yield result
+
+
+def with_bytes(value: Any) -> Any:
+    """Turn base64 into the bytes that a user of the SDK has."""
+    if isinstance(value, list):
+        return [with_bytes(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: base64.b64decode(each) if name == "data" else with_bytes(each) for name, each in value.items()
+    }
 
 
 def plain(result: Any) -> Any:
