@@ -27,6 +27,18 @@ class Customer:
     key_id: str
 
 
+def after(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+# What `make_cache` is to change for a cache in another state than PENDING.
+ACTIVE: dict[str, object] = {"state": CacheState.ACTIVE, "activated_at": START}
+_ENDED = {"prefix_text": None, "messages": None, "token_ids": None, "ended_at": after(10)}
+EXPIRED = ACTIVE | _ENDED | {"state": CacheState.EXPIRED, "end_reason": "EXPIRED", "ended_at": after(3600)}
+DELETED = ACTIVE | _ENDED | {"state": CacheState.DELETED, "end_reason": "DELETED"}
+FAILED = _ENDED | {"state": CacheState.FAILED, "end_reason": "FAILED", "failure": "cancelled"}
+
+
 def open_database(path: Path, pool_size: int = 4) -> Database:
     path.write_bytes(_migrated())
     return Database(sqlite_url(path), pool_size)
@@ -110,7 +122,3 @@ def _migrated() -> bytes:
         upgrade(database)
         database.dispose()
         return path.read_bytes()
-
-
-def after(seconds: float) -> datetime:
-    return START + timedelta(seconds=seconds)

@@ -27,13 +27,7 @@ from models.cache import (
 )
 from models.session import Database
 from tests.fakes.clock import START
-from tests.models.rows import Customer, add_customer, after, make_cache
-
-ACTIVE = {"state": CacheState.ACTIVE, "activated_at": START}
-ENDED = {"prefix_text": None, "messages": None, "token_ids": None, "ended_at": after(10)}
-EXPIRED = ACTIVE | ENDED | {"state": CacheState.EXPIRED, "end_reason": "EXPIRED", "ended_at": after(3600)}
-DELETED = ACTIVE | ENDED | {"state": CacheState.DELETED, "end_reason": "DELETED"}
-FAILED = ENDED | {"state": CacheState.FAILED, "end_reason": "FAILED", "failure": "cancelled"}
+from tests.models.rows import ACTIVE, DELETED, EXPIRED, FAILED, Customer, add_customer, after, make_cache
 
 
 @pytest.fixture
