@@ -23,6 +23,7 @@ from models import schema
 from models.opening import sole_home
 from models.session import Database
 from prompting.served_model import ServedModel
+from workers.engine.engine import Engine
 from workers.engine.loading.progress import Progress
 from workers.engine.loading.serve import load_served_model
 from workers.engine.start import start_engine
@@ -36,7 +37,8 @@ log = logging.getLogger(__name__)
 class Embedded:
     """What `serve` needs of a server that is ready.
 
-    has_engine: whether the engine still answers. first_keys: made at the first start, to be shown once.
+    engine: to be looked at; requests reach it through the transport. has_engine: whether it still answers. first_keys: made
+    at the first start, to be shown once.
     """
 
     database: Database
@@ -44,6 +46,7 @@ class Embedded:
     secret: RootSecret
     transport: LocalTransport
     served_model: ServedModel
+    engine: Engine
     has_engine: Callable[[], bool]
     first_keys: FirstKeys | None
 
@@ -60,7 +63,7 @@ def embedded(settings: Settings, progress: Progress) -> Iterator[Embedded]:
         folder, served_model = load_served_model(settings, progress)
         transport = LocalTransport(new_incarnation())
         _prepare(database, clock, settings, served_model, transport.incarnation)
-        with _running(settings, folder, served_model, database, clock, transport) as runtime:
+        with _running(settings, folder, served_model, database, clock, transport) as (engine, runtime):
             # Last, so that a start that fails does not make keys that nobody was shown.
             with database.write() as session:
                 first_keys = create_first_keys(session, clock, secret)
@@ -74,6 +77,7 @@ def embedded(settings: Settings, progress: Progress) -> Iterator[Embedded]:
                     kv_bytes_per_token=runtime.kv_bytes_per_token,
                     cache_token_capacity=runtime.cache_token_capacity,
                 ),
+                engine,
                 has_engine=lambda: runtime.is_running,
                 first_keys=first_keys,
             )
@@ -87,7 +91,7 @@ def _running(
     database: Database,
     clock: Clock,
     transport: LocalTransport,
-) -> Iterator[Runtime]:
+) -> Iterator[tuple[Engine, Runtime]]:
     """Engine, runtime and sweeper; the rebuild of live caches goes on behind their back."""
     engine = start_engine(folder, settings)
     runtime = Runtime(
@@ -106,7 +110,7 @@ def _running(
         count = runtime.builds.rebuild_all(served_model.fingerprint)
         if count:
             log.info("rebuilding the KV of %d live caches in the background", count)
-        yield runtime
+        yield engine, runtime
 
 
 @contextmanager

@@ -27,7 +27,9 @@ def embedded(first_keys: FirstKeys | None) -> Embedded:
         fingerprint="aa:bb",
         format=absent,
     )
-    return Embedded(absent, absent, absent, absent, model, has_engine=lambda: True, first_keys=first_keys)
+    return Embedded(
+        absent, absent, absent, absent, model, absent, has_engine=lambda: True, first_keys=first_keys
+    )
 
 
 @pytest.mark.parametrize("json_ready", [True, False])

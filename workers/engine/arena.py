@@ -5,8 +5,8 @@ view [kv heads, tokens, head size] and attention reads it in place.
 """
 
 import math
+import mmap
 
-import numpy as np
 import torch
 
 from workers.engine.blocks import BLOCK_TOKENS, BlockPool, Run
@@ -87,8 +87,11 @@ class TailPool:
 
 
 def _lazy_zeros(size: tuple[int, ...], config: EngineConfig) -> torch.Tensor:
-    """Zeros whose pages are touched when first written; torch.zeros would touch them all at once on a CPU."""
+    """Zeros whose pages are touched when first written; torch.zeros would touch them all at once on a CPU.
+
+    Mapped by ourselves: numpy asks for huge pages, and of those each written token would take one a layer and head.
+    """
     if config.device.type != "cpu":
         return torch.zeros(size, dtype=config.dtype, device=config.device)
-    buffer = np.zeros(math.prod(size) * config.dtype.itemsize, dtype=np.uint8)
-    return torch.from_numpy(buffer).view(config.dtype).view(size)
+    memory = mmap.mmap(-1, math.prod(size) * config.dtype.itemsize)
+    return torch.frombuffer(memory, dtype=config.dtype).view(size)

@@ -32,11 +32,15 @@ Result = TypeVar("Result")
 
 @dataclass(slots=True)
 class Counters:
-    """Totals since start. prefill_tokens: prompt and cache tokens whose forward ran; a hit adds its suffix only."""
+    """Totals since start. prefill_tokens: prompt and cache tokens whose forward ran; a hit adds its suffix only.
+
+    peak_request_bytes: the most that tails, logits and the workspace of a step took together.
+    """
 
     steps: int = 0
     prefill_tokens: int = 0
     decode_tokens: int = 0
+    peak_request_bytes: int = 0
 
 
 class Engine:
@@ -178,8 +182,10 @@ class Engine:
 
     def _step(self, work: list[tuple[Build | Sequence, Row]]) -> None:
         step = Step(tuple(row for _, row in work), self._arena, self._tails, self._attend, self.config.device)
-        logits = iter(self.model.forward(step))
+        packed_logits = self.model.forward(step)
+        logits = iter(packed_logits)
         self.counters.steps += 1
+        self._count_memory(step, packed_logits)
         for item, row in work:
             if isinstance(item, Sequence) and item.is_decoding:
                 self.counters.decode_tokens += 1
@@ -190,6 +196,11 @@ class Engine:
                 row_logits = next(logits)
                 for candidate in self._scheduler.fork(item):
                     self._draw(candidate, row_logits)
+
+    def _count_memory(self, step: Step, logits: torch.Tensor) -> None:
+        tails = self._scheduler.tail_token_count * self.model.shape.kv_bytes_per_token(self.config.dtype)
+        taken = tails + logits.nbytes + self.model.workspace_bytes(step.token_ids.numel())
+        self.counters.peak_request_bytes = max(self.counters.peak_request_bytes, taken)
 
     def _draw(self, sequence: Sequence, logits: torch.Tensor) -> None:
         position = sequence.prefix_length + len(sequence.token_ids)

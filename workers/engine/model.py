@@ -78,6 +78,12 @@ class Model:
         logits: torch.Tensor = output.logits[0]
         return logits.float()
 
+    def workspace_bytes(self, tokens: int) -> int:
+        """What a forward over so many tokens holds at once beside weights and KV: what a layer's MLP makes of them."""
+        config = self._module.config
+        width: int = 3 * (config.hidden_size + config.intermediate_size)
+        return tokens * width * self._module.dtype.itemsize
+
     @torch.inference_mode()
     def plain_forward(self, token_ids: list[int]) -> torch.Tensor:
         """transformers' own attention over a whole text. Returns logits [tokens, vocabulary] in float32: the reference."""

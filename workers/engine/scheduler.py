@@ -33,6 +33,11 @@ class Scheduler:
     def arena_tokens(self) -> int:
         return self._segments.arena.pool.block_count * BLOCK_TOKENS
 
+    @property
+    def tail_token_count(self) -> int:
+        """Tokens that the tails of all running requests can have written so far."""
+        return sum(s.tail_tokens(self._tails.capacity) for s in self._running)
+
     def add_build(self, build: Build) -> None:
         known = self._builds.get(build.cache_id)
         if build.cache_id in self._ready:

@@ -25,7 +25,7 @@ _DISK_BYTES = 600_000_000  # 538 MB of float32 weights, tokenizer, and room to b
 
 def built_in_model(model_cache_dir: Path, progress: Progress) -> Path:
     """Give the folder of the converted model, converting it first where it is absent or damaged."""
-    gguf = _find_gguf()
+    gguf = find_gguf()
     folder = model_cache_dir / DEFAULT_MODEL
     digests = DigestCache(model_cache_dir / "digests.json")
     try:
@@ -80,7 +80,8 @@ def _convert_into_place(
         shutil.rmtree(discarded, ignore_errors=True)
 
 
-def _find_gguf() -> Path:
+def find_gguf() -> Path:
+    """The file in the installed wheel; raise ModelBroken where that is missing."""
     spec = find_spec(_PACKAGE)  # located, not imported: the package itself wants llama.cpp
     for place in spec.submodule_search_locations or [] if spec is not None else []:
         for gguf in sorted(Path(place).glob("*.gguf")):
