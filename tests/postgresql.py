@@ -1,6 +1,5 @@
 """A private PostgreSQL server for the test run, and databases on it that are made in no time."""
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg import sql
+from setup_postgresql import find_programs
 from sqlalchemy import URL
 
 # Not the superuser: what needs more than its own database is found out.
@@ -57,7 +57,7 @@ class PostgreSQL:
 def running_postgresql() -> Iterator[PostgreSQL]:
     """Start a server, and stop it on leaving; its keeper stops it too if this process is killed."""
     with subprocess.Popen(
-        [sys.executable, _KEEPER, _binaries()],
+        [sys.executable, _KEEPER, _programs()],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -78,15 +78,12 @@ def running_postgresql() -> Iterator[PostgreSQL]:
         assert keeper.wait() == 0, complaints
 
 
-def _binaries() -> Path:
-    """Find PostgreSQL's programs: Debian keeps them off the PATH, others do not."""
-    debian = Path("/usr/lib/postgresql").glob("*/bin/initdb")
-    newest = max(debian, key=lambda path: int(path.parts[-3]), default=None)
-    found = newest or shutil.which("initdb")
+def _programs() -> Path:
+    found = find_programs()
     if found is None:
         pytest.fail(
-            "PostgreSQL is missing, and these tests run on it: `make test` installs it where there is apt-get, else "
-            "install your system's package (Debian: postgresql).",
+            "PostgreSQL is missing, and these tests start a server of it. `make test` installs it where there is "
+            "apt-get; elsewhere install your system's package (Debian: postgresql).",
             pytrace=False,
         )
-    return Path(found).resolve().parent
+    return found

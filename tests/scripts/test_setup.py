@@ -12,6 +12,8 @@ from pathlib import Path
 import freeze_constraints
 import pytest
 import setup
+import setup_apt
+import setup_postgresql
 import setup_steps
 from packaging.version import Version
 from setup_progress import Progress
@@ -77,7 +79,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     def run(command: list[str | Path], **_: object) -> "subprocess.CompletedProcess[str]":
         ran.append([str(word) for word in command])
-        is_known = ran[-1][-1] in {"update", "python3-venv"} or "venv" in ran[-1]
+        is_known = ran[-1][-1] in {"update", "python3-venv", "postgresql"} or "venv" in ran[-1]
         return subprocess.CompletedProcess(command, returncode=0 if is_known else 100)
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -113,9 +115,45 @@ def test_who_cannot_install_venv_is_told_what_to_do(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(shutil, "which", lambda name: None if name == missing else f"/usr/bin/{name}")
-    with pytest.raises(setup_steps.StepFailed, match=words):
+    with pytest.raises(setup_apt.StepFailed, match=words):
         setup_steps.make_environment(tmp_path / "venv")
     assert commands == []
+
+
+def test_postgresql_is_installed_only_where_it_is_missing(
+    commands: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    programs = setup_postgresql.find_programs()
+    assert programs is not None
+    assert (programs / "postgres").is_file()
+    assert setup_postgresql.main() == 0
+    assert commands == []
+    monkeypatch.setattr(setup_postgresql, "_DEBIANS", tmp_path)
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "initdb" else f"/usr/bin/{name}")
+    assert setup_postgresql.main() == 0
+    assert commands[-1][-3:] == ["install", "-y", "postgresql"]
+
+
+def test_who_cannot_install_postgresql_is_told_what_to_do(
+    commands: list[list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(setup_postgresql, "_DEBIANS", tmp_path)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert setup_postgresql.main() == 1
+    assert "the tests need PostgreSQL and there is no apt-get" in capsys.readouterr().out
+    assert commands == []
+
+
+def test_of_several_postgresqls_the_newest_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for version in ("9", "15", "16"):
+        programs = tmp_path / version / "bin"
+        programs.mkdir(parents=True)
+        (programs / "initdb").touch()
+    monkeypatch.setattr(setup_postgresql, "_DEBIANS", tmp_path)
+    assert setup_postgresql.find_programs() == tmp_path / "16" / "bin"
 
 
 @pytest.mark.parametrize(
