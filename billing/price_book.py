@@ -67,7 +67,7 @@ def _read(path: Path) -> dict[str, object]:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise _invalid(path, f"it cannot be read ({error.strerror})") from error
+        raise _invalid(path, f"it cannot be read ({error.strerror}): check HEADSTART_PRICE_BOOK") from error
     if len(content) > MAX_BYTES:
         raise _invalid(path, f"it is larger than {MAX_BYTES} bytes; no price book needs that")
     try:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from core.errors import DataFolderLocked
+from core.errors import DataFolderLocked, SettingsInvalid
+from core.settings import PREFIX
 
 
 class DataFolder:
@@ -21,7 +22,13 @@ class DataFolder:
     def open(cls, path: Path) -> DataFolder:
         """Make the folder where it is missing, readable by its owner alone, and lock it."""
         path = path.expanduser().absolute()
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingsInvalid(
+                f"{PREFIX}DATA_DIR is {path}, and no folder can be made there ({error.strerror}). Choose another.",
+                field="data_dir",
+            ) from error
         lock = FileLock(path / "lock", timeout=0, mode=0o600)
         try:
             lock.acquire()

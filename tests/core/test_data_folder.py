@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core.data_folder import DataFolder
-from core.errors import DataFolderLocked
+from core.errors import DataFolderLocked, SettingsInvalid
 
 ROOT = Path(__file__).parents[2]
 HOLD = """
@@ -50,3 +50,11 @@ def test_a_killed_server_leaves_the_folder_free(tmp_path: Path) -> None:
             DataFolder.open(tmp_path)
         server.kill()
     DataFolder.open(tmp_path).close()
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_the_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(SettingsInvalid, match="HEADSTART_DATA_DIR") as caught:
+            DataFolder.open(path)
+        assert str(path) in caught.value.message
