@@ -64,8 +64,8 @@ def check_usable(engine: Engine) -> None:
 def sole_use(engine: Engine) -> Iterator[None]:
     """Have the database to ourselves, as a server or for a migration; DatabaseLocked if another process has it.
 
-    The lock goes with its connection, however the process ends. It needs a direct one: a pooler that changes servers
-    between transactions loses it.
+    The lock goes with its connection, however the process ends. A restart of PostgreSQL, or a pooler that changes
+    connections between transactions, loses it: it keeps mistakes away, and no more.
     """
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         if not connection.scalar(select(func.pg_try_advisory_lock(_SOLE_USE))):

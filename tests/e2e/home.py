@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.data_folder import database_path
+from models.postgresql import postgresql_url
 from models.session import Database, sqlite_url
 from tests.cli.running import done
 from tests.e2e.books import Books
@@ -34,7 +35,9 @@ class Home:
 
     @cached_property
     def books(self) -> Books:
-        return Books(Database(sqlite_url(database_path(self.data_dir)), pool_size=1))
+        address = self.settings.get("database_url")
+        url = sqlite_url(database_path(self.data_dir)) if address is None else postgresql_url(address)
+        return Books(Database(url, pool_size=1))
 
     def customer(self, server: Server) -> Customer:
         """The customer of the project "default"."""
@@ -46,6 +49,8 @@ class Home:
         """Run another `headstart` command on the data folder; gives what it printed."""
         with pytest.MonkeyPatch.context() as environment:
             environment.setenv("HEADSTART_DATA_DIR", str(self.data_dir))
+            if "database_url" in self.settings:
+                environment.setenv("HEADSTART_DATABASE_URL", self.settings["database_url"])
             return done(*args)
 
     def start(self, *flags: str, **settings: object) -> Server:
