@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help init postgresql demo serve test format-check lint types contracts unit conformance format constraints clean
+.PHONY: help init postgresql demo serve test format-check lint types contracts unit bench conformance format constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -42,6 +42,10 @@ unit: init postgresql ## the tests alone; one file: .venv/bin/pytest tests/billi
 conformance: init ## every version of the stock clients against a whole server; see docs/conformance.md
 	@$(BIN)/python scripts/conformance_environments.py
 	$(BIN)/pytest tests/conformance
+
+bench: init ## every figure beside its peers, which it installs first (an hour; leave the machine alone meanwhile)
+	@$(BIN)/pip install --quiet --no-compile -c constraints.txt -e ".[bench]"
+	@$(BIN)/python -m bench all
 
 format: init ## format, and repair what ruff can repair
 	$(BIN)/ruff check --fix --exit-zero --quiet .

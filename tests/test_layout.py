@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ["api", "billing", "caching", "cli", "core", "models", "prompting", "workers"]
+PACKAGES = ["api", "bench", "billing", "caching", "cli", "core", "models", "prompting", "workers"]
 SOURCES = sorted(
     path for name in [*PACKAGES, "migrations", "scripts"] for path in (ROOT / name).rglob("*.py")
 )

@@ -1,0 +1,1 @@
+"""Every performance claim, measured beside its peers: `python -m bench ttft | fanout | all`. Nothing imports it."""

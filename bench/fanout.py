@@ -1,0 +1,76 @@
+"""Many questions at once against one kept prefix: tokens a second, and how far the process grows."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bench.contestant import FannedOut, FanningOut
+from bench.figures import median, ratio
+from bench.plan import Plan
+from bench.roster import BATCHING, OPENVINO, OURS, OURS_HTTP
+from bench.workload import Workload
+
+CONTESTANTS = (OURS, OURS_HTTP, OPENVINO, BATCHING)
+# It copies the whole prefix for each request in each step: one narrow round tells enough, and takes a minute.
+NARROW = {BATCHING: (8, 1)}
+
+Measured = dict[str, dict[int, list[FannedOut]]]
+
+
+def rounds(name: str, width: int, plan: Plan) -> int:
+    widest, most = NARROW.get(name, (max(plan.widths), plan.fan_rounds))
+    return min(most, plan.fan_rounds) if width <= widest else 0
+
+
+def count_steps(names: list[str], plan: Plan) -> int:
+    return sum(2 + sum(rounds(name, width, plan) for width in plan.widths) for name in names)
+
+
+def measure(
+    contestants: Mapping[str, FanningOut], workload: Workload, plan: Plan, tick: Callable[[str], None]
+) -> Measured:
+    measured: Measured = {name: {width: [] for width in plan.widths} for name in contestants}
+    documents = {name: workload.document(plan.longest) for name in contestants}
+    for name, contestant in contestants.items():
+        tick(f"{plan.longest:,} new tokens: {name}")
+        contestant.keep(documents[name])
+        tick(f"warming up: {name}")
+        contestant.fan_out([workload.prompt(documents[name], workload.question())], plan.output_tokens)
+    for width in plan.widths:
+        for number in range(plan.fan_rounds):
+            questions = [workload.question() for _ in range(width)]
+            for name, contestant in contestants.items():
+                if number < rounds(name, width, plan):
+                    tick(f"{width} at once: {name}")
+                    prompts = [workload.prompt(documents[name], question) for question in questions]
+                    measured[name][width].append(contestant.fan_out(prompts, plan.output_tokens))
+    return measured
+
+
+def throughput(runs: list[FannedOut]) -> float | None:
+    """Tokens a second."""
+    return median([run.output_tokens / run.seconds for run in runs])
+
+
+def figures(measured: Measured, plan: Plan) -> dict[str, float | None]:
+    ours, peer = measured[OURS], measured.get(OPENVINO, {})
+    wide, narrow = plan.widths
+    # The first round: what later ones need, the process has by then.
+    first = ours[wide][0]
+    return {
+        "throughput_ratio_vs_openvino": ratio(throughput(ours[wide]), throughput(peer.get(wide, []))),
+        "throughput_ratio_vs_openvino_8": ratio(throughput(ours[narrow]), throughput(peer.get(narrow, []))),
+        "memory_growth_ratio": ratio(first.growth_bytes, first.counted_bytes),
+        "memory_growth_mb": ratio(first.growth_bytes, 1e6),
+        "memory_counted_mb": ratio(first.counted_bytes, 1e6),
+        **{f"tokens_per_s_{width}": throughput(runs) for width, runs in ours.items()},
+        **{f"openvino_tokens_per_s_{width}": throughput(runs) for width, runs in peer.items()},
+    }
+
+
+def absolutes(by_width: dict[int, list[FannedOut]]) -> dict[str, Any]:
+    """One contestant's median and repetitions, by the number of questions at once."""
+    return {
+        str(width): {"tokens_per_s": throughput(runs), "seconds": [run.seconds for run in runs]}
+        for width, runs in by_width.items()
+        if runs
+    }

@@ -1,0 +1,106 @@
+"""Our side of both benchmarks, measured for real on a tiny model, in the process and over the wire that a run uses."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench import fanout, ttft
+from bench.contestants.agreement import agreement_with_float32
+from bench.memory import growth_bytes
+from bench.plan import Plan
+from bench.remote import ContestantFailed, Remote, remote
+from bench.roster import OURS, PEERS, ROSTER, installed_peers
+from bench.workload import Workload
+from prompting.format import PromptFormat
+from tests.tiny_models import tiny_model_folder
+from workers.engine.model import Model
+
+PLAN = Plan(
+    lengths=(100, 200),
+    hit_rounds=2,
+    cold_rounds=2,
+    output_tokens=4,
+    widths=(4, 2),
+    fan_rounds=2,
+    is_quick=True,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model_folder(tmp_path_factory.mktemp("model"), "llama", seed=1)
+
+
+@pytest.fixture(scope="module")
+def ours(folder: Path) -> Iterator[Remote]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("HEADSTART_MODEL", str(folder))
+        environment.setenv("HEADSTART_ARENA_BYTES", str(64 << 20))
+        environment.setenv("HEADSTART_DTYPE", "float32")
+        with remote(OURS) as contestant:
+            yield contestant
+
+
+@pytest.fixture(scope="module")
+def workload(folder: Path) -> Workload:
+    return Workload(PromptFormat.load(folder))
+
+
+def test_time_to_first_text(ours: Remote, workload: Workload) -> None:
+    ticks: list[str] = []
+    measured = ttft.measure({OURS: ours}, workload, PLAN, ticks.append)
+    assert len(ticks) == ttft.count_steps([OURS], PLAN)
+    for length, times in measured[OURS].items():
+        assert len(times.cold) == (PLAN.cold_rounds if length == PLAN.longest else 1)
+        assert len(times.hit) == len(times.token) == PLAN.hit_rounds
+        assert all(seconds > 0 for seconds in (*times.cold, *times.hit, *times.token))
+    assert ttft.figures(measured, PLAN)["hit_ttft_ms_200"] is not None
+
+
+def test_fan_out(ours: Remote, workload: Workload) -> None:
+    ticks: list[str] = []
+    measured = fanout.measure({OURS: ours}, workload, PLAN, ticks.append)
+    assert len(ticks) == fanout.count_steps([OURS], PLAN)
+    for width, runs in measured[OURS].items():
+        assert [run.output_tokens for run in runs] == [width * PLAN.output_tokens] * PLAN.fan_rounds
+    first = measured[OURS][4][0]
+    assert first.counted_bytes is not None
+    # At least one request: 2 layers of 2 heads of 16 numbers for each token, keys and values, and logits.
+    assert first.counted_bytes > 4 * (18 * 2 * 2 * 2 * 16 + 49152)
+    assert fanout.figures(measured, PLAN)["memory_growth_ratio"] is not None
+
+
+def test_it_says_what_it_is(ours: Remote) -> None:
+    description = ours.description
+    assert description.settings["dtype"] == "float32"
+    assert description.settings["threads"] == torch.get_num_threads()
+    assert {"torch", "transformers", "headstart-server"} <= set(description.versions)
+    assert {"model", "arena_bytes", "dtype"} <= set(description.changed)
+
+
+def test_a_contestant_that_fails_is_told_with_its_log() -> None:
+    with pytest.raises(ContestantFailed, match="KeyError: 'nobody'"), remote("nobody"):
+        pass
+
+
+def test_peers_are_asked_for_only_where_they_are_installed() -> None:
+    assert set(installed_peers()) == {name for name in PEERS if ROSTER[name].is_here()}
+
+
+def test_agreement_with_float32(folder: Path) -> None:
+    cpu = torch.device("cpu")
+    token_ids = list(range(100, 200))
+    same = Model.load(folder, device=cpu, dtype=torch.float32)
+    other = Model.load(folder, device=cpu, dtype=torch.bfloat16)
+    assert agreement_with_float32(same, folder, token_ids) == 1.0
+    assert 0 < agreement_with_float32(other, folder, token_ids) < 1
+
+
+def test_growth_is_that_of_the_peak() -> None:
+    def take_and_give_back() -> None:
+        taken = bytearray(64 << 20)
+        taken[:: 1 << 12] = b"x" * len(taken[:: 1 << 12])
+
+    assert 60 << 20 < growth_bytes(take_and_give_back) < 80 << 20
