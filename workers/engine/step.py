@@ -101,21 +101,22 @@ class Step:
     def attention(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
     ) -> torch.Tensor:
-        """Write this step's KV, then attend: shared parts first, then each row's own.
+        """Write this step's KV, then attend: each row over what is its own, then over what it shares.
 
         query [1, heads, tokens, size]; key and value [1, kv heads, tokens, size], rotated. Returns [1, tokens, heads, size].
         """
         kv_heads, tokens, size = key.shape[1], query.shape[2], query.shape[3]
         grouped = query[0].view(kv_heads, -1, tokens, size)
-        out = torch.zeros(grouped.shape, dtype=torch.float32, device=query.device)
-        lse = torch.full(grouped.shape[:3], -math.inf, dtype=torch.float32, device=query.device)
+        # Each token has exactly one own part, which sees at least itself: it is written here, and all others are merged in.
+        out = torch.empty(grouped.shape, dtype=torch.float32, device=query.device)
+        lse = torch.empty(grouped.shape[:3], dtype=torch.float32, device=query.device)
         self._write(layer, key[0], value[0])
-        for part in self._shared:
-            out, lse = self._attend_shared(part, layer, grouped, out, lse, scale)
         if self.decode_count:
             self._attend_tails(layer, grouped, out, lse, scale)
         for row in self._prefill:
             self._attend_prefill(row, layer, query, key, value, out, lse, scale)
+        for part in self._shared:
+            out, lse = self._attend_shared(part, layer, grouped, out, lse, scale)
         return out.permute(2, 0, 1, 3).reshape(1, tokens, -1, size).to(query.dtype)
 
     def _plan_decode(self) -> None:
@@ -223,9 +224,8 @@ class Step:
         tails = self.tails.slabs[layer, :, : self._seat_count, :, : self._tail_tokens]
         mask = self._decode_mask.expand(-1, kv_heads, groups, -1)
         part_out, part_lse = self.attend(queries, tails[KEYS], tails[VALUES], scale=scale, mask=mask)
-        part_out = part_out[seats].permute(1, 2, 0, 3).float()
-        part_lse = part_lse[seats].permute(1, 2, 0)
-        out[:, :, :count], lse[:, :, :count] = merge(out[:, :, :count], lse[:, :, :count], part_out, part_lse)
+        out[:, :, :count] = part_out[seats].permute(1, 2, 0, 3)
+        lse[:, :, :count] = part_lse[seats].permute(1, 2, 0)
 
     def _attend_prefill(
         self,
@@ -241,16 +241,11 @@ class Step:
         """A prefill row over what its tail holds already, then causally over its own new tokens."""
         span = slice(row.start, row.stop)
         mine = query[:, :, span]
-        parts = [self.attend(mine, key[:, :, span], value[:, :, span], scale=scale, is_causal=True)]
+        own_out, own_lse = self.attend(mine, key[:, :, span], value[:, :, span], scale=scale, is_causal=True)
         if row.seat is not None and row.tail_length:
             tail = self.tails.slabs[layer, :, row.seat, :, : row.tail_length]
-            parts.append(self.attend(mine, tail[KEYS].unsqueeze(0), tail[VALUES].unsqueeze(0), scale=scale))
-        for part_out, part_lse in parts:
-            shape = out[:, :, span].shape
-            merged_out, merged_lse = merge(
-                out[:, :, span],
-                lse[:, :, span],
-                part_out[0].reshape(shape).float(),
-                part_lse[0].reshape(shape[:3]),
-            )
-            out[:, :, span], lse[:, :, span] = merged_out, merged_lse
+            earlier = self.attend(mine, tail[KEYS].unsqueeze(0), tail[VALUES].unsqueeze(0), scale=scale)
+            own_out, own_lse = merge(own_out.float(), own_lse, earlier[0].float(), earlier[1])
+        shape = out[:, :, span].shape
+        out[:, :, span] = own_out[0].reshape(shape)
+        lse[:, :, span] = own_lse[0].reshape(shape[:3])
