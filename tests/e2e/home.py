@@ -1,6 +1,7 @@
 """A data folder, the servers that are started on it, and all that can be looked up in it."""
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,10 +21,14 @@ from tests.e2e.processes import START_SECONDS, Server, launch, wait_until
 
 @dataclass
 class Home:
-    """A data folder, and how servers are started on it. Keys are remembered from the first start."""
+    """A data folder, and how servers are started on it. Keys are remembered from the first start.
+
+    before_start: called first in each server's process.
+    """
 
     folder: Path
     settings: dict[str, str]
+    before_start: Callable[[], None] | None = None
     project_key: str = ""
     operator_key: str = ""
     started: list[ForkServerProcess] = field(default_factory=list)
@@ -55,7 +60,7 @@ class Home:
 
     def start(self, *flags: str, **settings: object) -> Server:
         """Start a server and wait until it is ready. Settings are named like Settings' fields."""
-        process, out, log = self._launch(flags, settings)
+        process, out, log = self.launch(flags, settings)
         wait_until(
             lambda: out.read_text().endswith("\n") or not process.is_alive(),
             "a server's start",
@@ -69,7 +74,7 @@ class Home:
 
     def refused(self, *flags: str, **settings: object) -> str:
         """Start a server that must refuse to; gives its one message."""
-        process, out, log = self._launch(flags, settings)
+        process, out, log = self.launch(flags, settings)
         process.join(START_SECONDS)
         assert (process.exitcode, out.read_text()) == (1, ""), log.read_text()
         errors = [line for line in log.read_text().splitlines() if line.startswith("Error: ")]
@@ -96,13 +101,13 @@ class Home:
         if "books" in vars(self):
             self.books.database.dispose()
 
-    def _launch(
+    def launch(
         self, flags: tuple[str, ...], settings: dict[str, object]
     ) -> tuple[ForkServerProcess, Path, Path]:
         number = len(self.started)
         out, log = self.folder / f"{number}.out", self.folder / f"{number}.log"
         given = self.settings | {name: str(value) for name, value in settings.items()}
         arguments = ["serve", "--json-ready", "--data-dir", str(self.data_dir), "--port", "0", *flags]
-        process = launch(arguments, given, out, log)
+        process = launch(arguments, given, out, log, self.before_start)
         self.started.append(process)
         return process, out, log

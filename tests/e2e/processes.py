@@ -16,7 +16,7 @@ START_SECONDS = 120
 STOP_SECONDS = 20
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["cli.serve"])
+_FORKS.set_forkserver_preload(["tests.e2e.warm"])
 
 
 def run_apart(function: Callable[..., object], *args: object, **more: object) -> None:
@@ -74,15 +74,30 @@ class Server:
         self.process.join()
 
 
-def launch(arguments: list[str], settings: dict[str, str], out: Path, log: Path) -> ForkServerProcess:
-    """Run `headstart` with settings named like Settings' fields, its output in two files."""
+def launch(
+    arguments: list[str],
+    settings: dict[str, str],
+    out: Path,
+    log: Path,
+    before: Callable[[], None] | None = None,
+) -> ForkServerProcess:
+    """Run `headstart` with settings named like Settings' fields, its output in two files.
+
+    before: called first in its process.
+    """
     out.touch()
-    process = _FORKS.Process(target=_run, args=(arguments, settings, out, log), daemon=True)
+    process = _FORKS.Process(target=_run, args=(arguments, settings, out, log, before), daemon=True)
     process.start()
     return process
 
 
-def _run(arguments: list[str], settings: dict[str, str], out: Path, log: Path) -> None:
+def _run(
+    arguments: list[str],
+    settings: dict[str, str],
+    out: Path,
+    log: Path,
+    before: Callable[[], None] | None,
+) -> None:
     """What a shell would do: set the environment, redirect, call the command."""
     for name in [name for name in os.environ if name.startswith("HEADSTART_")]:
         del os.environ[name]
@@ -91,6 +106,8 @@ def _run(arguments: list[str], settings: dict[str, str], out: Path, log: Path) -
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(opened, descriptor)
         os.close(opened)
+    if before is not None:
+        before()
     from cli.main import app
 
     app(arguments)
