@@ -22,11 +22,18 @@ def postgresql() -> Iterator[PostgreSQL]:
 
 @pytest.fixture(scope="session")
 def migrated_postgresql(postgresql: PostgreSQL) -> Iterator[Database]:
-    """One database for all tests, one after the other: to make and to open one takes ten times as long as to empty it."""
     database = Database(postgresql.create(), pool_size=24)
     upgrade(database)
     yield database
     database.dispose()
+
+
+@pytest.fixture(scope="session")
+def migrated_sqlite() -> Iterator[Database]:
+    with quick_folder() as folder:
+        database = open_database(folder / "test.sqlite3", pool_size=24)
+        yield database
+        database.dispose()
 
 
 @pytest.fixture(params=Kind)
@@ -44,17 +51,15 @@ def memory() -> Iterator[Path]:
 
 
 @pytest.fixture
-def database(kind: Kind, request: pytest.FixtureRequest) -> Iterator[Database]:
-    """A database that has every table, and no row."""
-    if kind is Kind.POSTGRESQL:
-        database: Database = request.getfixturevalue("migrated_postgresql")
-        clear(database)
-        yield database
-        return
-    folder: Path = request.getfixturevalue("memory")
-    database = open_database(folder / "test.sqlite3", pool_size=24)
-    yield database
-    database.dispose()
+def database(kind: Kind, request: pytest.FixtureRequest) -> Database:
+    """A database that has every table, and no row.
+
+    All tests share it, one after the other: to make and open one, and to prepare its statements, takes longer than most
+    of them do.
+    """
+    database: Database = request.getfixturevalue(f"migrated_{kind}")
+    clear(database)
+    return database
 
 
 @pytest.fixture

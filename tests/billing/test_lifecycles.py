@@ -34,9 +34,9 @@ def test_five_thousand_lives_under_random_cuts() -> None:
         check_in_memory(make_life(chance.randint))
 
 
-def test_seventy_lives_as_they_happen_in_each_database(database: Database, kind: str) -> None:
+def test_fifty_lives_as_they_happen_in_each_database(database: Database, kind: str) -> None:
     chance = random.Random(kind)  # others in each
-    for _ in range(70):
+    for _ in range(50):
         check_in_database(database, make_life(chance.randint))
 
 

@@ -10,7 +10,7 @@ from models.cache import CacheState
 from tests.caching.at_once import at_once
 from tests.caching.scene import Scene
 
-ROUNDS = range(15)
+ROUNDS = range(8)
 
 
 @pytest.mark.parametrize("_", ROUNDS)
