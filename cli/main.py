@@ -24,7 +24,7 @@ class RefusingGroup(TyperGroup):
         except OSError as error:
             message = f"{error.filename or 'The operating system'}: {error.strerror or error}."
         except DBAPIError as error:
-            message = f"The database cannot be used: {error.orig}. Check HEADSTART_DATA_DIR."
+            message = f"The database cannot be used: {error.orig}. Check HEADSTART_DATA_DIR and HEADSTART_DATABASE_URL."
         typer.echo(f"Error: {message}", err=True)
         raise typer.Exit(1)
 

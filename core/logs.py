@@ -8,8 +8,11 @@ from datetime import UTC, datetime
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _PLAIN = re.compile(r"[!#-<>-~]+")  # printable ASCII, but no blank, no quote, no equals sign
-# In the query of an address, where Gemini's clients may put it; and our own keys, wherever they appear.
-_SECRETS = re.compile(r"([?&](?:key|access_token)=)[^&\s\"']+|\bhs_[A-Za-z0-9_]{8,}")
+# In the query of an address, where Gemini's clients may put it; the password of an address, such as a database's; and
+# our own keys, wherever they appear.
+_SECRETS = re.compile(
+    r"""([?&](?:key|access_token|password)=)[^&\s"']+|(://[^\s/:@]*:)[^\s/@]+(?=@)|\bhs_[A-Za-z0-9_]{8,}"""
+)
 
 
 class LineFormatter(logging.Formatter):
@@ -40,7 +43,7 @@ def configure(level: str) -> None:
 
 
 def _hide(text: str) -> str:
-    return _SECRETS.sub(lambda found: (found.group(1) or "") + "[hidden]", text)
+    return _SECRETS.sub(lambda found: (found.group(1) or found.group(2) or "") + "[hidden]", text)
 
 
 def _quote(text: str) -> str:

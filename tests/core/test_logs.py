@@ -42,6 +42,8 @@ def test_a_traceback_stays_on_the_line() -> None:
         "GET /v1beta/models?alt=sse&key=top-secret&x=1",
         "GET /?access_token=top-secret",
         "client sent hs_topsecret0123456789",
+        "cannot open postgresql://me:top-secret@host:5432/books",
+        "cannot open postgresql://host/books?user=me&password=top-secret",
     ],
 )
 def test_keys_are_hidden_wherever_they_come_from(text: str) -> None:
@@ -52,6 +54,7 @@ def test_keys_are_hidden_wherever_they_come_from(text: str) -> None:
 
 def test_what_is_no_key_is_shown() -> None:
     assert "monkey=7" in line("?monkey=7")
+    assert "http://127.0.0.1:8080/v1/a@b" in line("http://127.0.0.1:8080/v1/a@b")
     assert "key_abcdefghijkl" in line("revoked", key_id="key_abcdefghijkl")
 
 
