@@ -25,10 +25,10 @@ class Client:
     def using(self, **http_options: Any) -> "Client":
         return replace(self, http_options=self.http_options | http_options)
 
-    def call(self, operation: str, **arguments: Any) -> list[Any]:
+    def call(self, operation: str, leave_after: int = 0, **arguments: Any) -> list[Any]:
         http_options = {"baseUrl": self.key.address, **self.http_options}
         options = {"apiKey": self.key.secret, "httpOptions": http_options}
-        return self.driver.call(options, operation, arguments)
+        return self.driver.call(options, operation, arguments, leave_after)
 
     def one(self, operation: str, **arguments: Any) -> Json:
         (result,) = self.call(operation, **arguments)
@@ -57,8 +57,12 @@ class Client:
         """Ask greedily, unless the configuration says otherwise."""
         return self.one("models.generate_content", **self._asked(question, model, config))
 
-    def stream(self, question: object, *, model: str | None = None, **config: Any) -> list[Any]:
-        return self.call("models.generate_content_stream", **self._asked(question, model, config))
+    def stream(
+        self, question: object, *, model: str | None = None, leave_after: int = 0, **config: Any
+    ) -> list[Any]:
+        """Give all events, or as many as are taken before the stream is left."""
+        asked = self._asked(question, model, config)
+        return self.call("models.generate_content_stream", leave_after, **asked)
 
     def count(self, contents: object, *, model: str | None = None) -> Json:
         return self.one("models.count_tokens", model=model or self.host.model, contents=contents)

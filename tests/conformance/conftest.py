@@ -6,9 +6,11 @@ import pytest
 
 from tests.conformance.client import Client
 from tests.conformance.drivers import DRIVERS, Driver, drivers
+from tests.conformance.sdks import SDKS, Sdk
 from tests.conformance.servers import (
     BUILT_IN,
     SCRIPTED,
+    SLOW_QUOTA,
     TINY,
     Host,
     Key,
@@ -43,6 +45,16 @@ def scripted_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 
 @pytest.fixture(scope="session")
+def slow_host(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Host]:
+    """A server that computes one prompt token at a time, soon fills a silence, and lets a project cache little."""
+    settings = tiny_settings(
+        tiny_model, prefill_chunk_tokens=1, keep_alive_seconds=0.05, max_cached_tokens_per_project=SLOW_QUOTA
+    )
+    with hosted(tmp_path_factory.mktemp("slow"), TINY, settings) as host:
+        yield host
+
+
+@pytest.fixture(scope="session")
 def all_drivers() -> Iterator[dict[str, Driver]]:
     made = drivers()
     yield made
@@ -54,6 +66,13 @@ def all_drivers() -> Iterator[dict[str, Driver]]:
 def driver(request: pytest.FixtureRequest, all_drivers: dict[str, Driver]) -> Driver:
     name: str = request.param
     return all_drivers[name]
+
+
+@pytest.fixture(params=SDKS, ids=[sdk.name for sdk in SDKS])
+def sdk(request: pytest.FixtureRequest) -> Sdk:
+    """Each version of each client in turn, to be looked at or run as it is."""
+    found: Sdk = request.param
+    return found
 
 
 @pytest.fixture
@@ -87,3 +106,10 @@ def scripted(driver: Driver, scripted_host: Host) -> Iterator[Client]:
     """Each client in turn, with a model whose answer is known."""
     with scripted_host.project() as key:
         yield Client(driver, scripted_host, key)
+
+
+@pytest.fixture
+def slow(driver: Driver, slow_host: Host) -> Iterator[Client]:
+    """Each client in turn, at the slow server."""
+    with slow_host.project() as key:
+        yield Client(driver, slow_host, key)

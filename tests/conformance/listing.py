@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.conformance.sdks import SDKS
+
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "conformance.md"
 # A test that takes one of these runs once for each client, as pytest makes it so in conftest.py.
@@ -58,8 +60,10 @@ def read_checklist() -> dict[str, Any]:
 
 
 def clients() -> str:
-    sdks = tomllib.loads((HERE / "sdks.toml").read_text(encoding="utf-8"))
-    named = [f"{sdks[kind]['package']} {', '.join(sdks[kind]['versions'])}" for kind in ("python", "js")]
+    versions: dict[str, list[str]] = defaultdict(list)
+    for sdk in SDKS:
+        versions[sdk.package].append(sdk.version)
+    named = [f"{package} {', '.join(each)}" for package, each in versions.items()]
     return f"{named[0]} (each sync and aio), {named[1]}, and plain HTTP"
 
 

@@ -32,7 +32,7 @@ class PlainHttp:
     def http(self) -> httpx.Client:
         return httpx.Client(timeout=TIMEOUT_SECONDS)
 
-    def call(self, options: Json, operation: str, arguments: Json) -> list[Any]:
+    def call(self, options: Json, operation: str, arguments: Json, leave_after: int = 0) -> list[Any]:
         config = dict(arguments.get("config", {}))
         http_options = options["httpOptions"] | config.pop("httpOptions", {})
         if isinstance(config.get("systemInstruction"), str):  # as the SDKs do with a text
@@ -43,7 +43,7 @@ class PlainHttp:
         if operation.endswith(".list"):
             return self._paged(address, headers, config)
         if operation.endswith("_stream"):
-            return self._streamed(address, headers, body)
+            return self._streamed(address, headers, body, leave_after)
         return [checked(self.http.request(method, address, headers=headers, json=body))]
 
     def close(self) -> None:
@@ -59,18 +59,19 @@ class PlainHttp:
                 return found
             query = {**query, "pageToken": page["nextPageToken"]}
 
-    def _streamed(self, address: str, headers: dict[str, str], body: object) -> list[Any]:
+    def _streamed(self, address: str, headers: dict[str, str], body: object, leave_after: int) -> list[Any]:
         events: list[Any] = []
         with self.http.stream("POST", address, headers=headers, json=body) as answer:
             if answer.status_code != 200:
                 answer.read()
                 checked(answer)
-            for line in answer.iter_lines():
-                if line:
-                    event = json.loads(line.removeprefix("data: "))
-                    if "error" in event:
-                        raise refusal(event, events)
-                    events.append(event)
+            for line in filter(None, answer.iter_lines()):
+                event = json.loads(line.removeprefix("data: "))
+                if "error" in event:
+                    raise refusal(event, events)
+                events.append(event)
+                if len(events) == leave_after:
+                    break
         return events
 
 
@@ -85,7 +86,7 @@ def written(operation: str, given: Json) -> tuple[str, str, Json | None]:
         "caches.update": ("PATCH", cache, config),
         "caches.delete": ("DELETE", cache, None),
         "caches.list": ("GET", "cachedContents", None),
-        "models.list": ("GET", "models", None),
+        "models.list": ("GET", "models" if config.pop("queryBase", True) else "tunedModels", None),
         "models.get": ("GET", model, None),
         "models.count_tokens": ("POST", f"{model}:countTokens", {"contents": contents}),
         "models.generate_content": ("POST", f"{model}:generateContent", generate_body(contents, config)),

@@ -21,6 +21,7 @@ COMMON = {
 
 BUILT_IN, TINY, SCRIPTED = "smollm2-135m-instruct", "tiny", "scripted"
 TINY_CONTEXT_TOKENS = 4096
+SLOW_QUOTA = 2000  # tokens that one project may cache at the slow server
 TIMEOUT_SECONDS = 120
 
 
@@ -82,6 +83,7 @@ def hosted(folder: Path, model: str, settings: dict[str, str]) -> Iterator[Host]
     try:
         host = Host(home, home.start(), model)
         yield host
+        host.books.proven_bill(host.address, home.operator_key)
         assert host.server.terminate() == 0
     finally:
         home.close()

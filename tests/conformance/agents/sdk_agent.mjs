@@ -22,17 +22,23 @@ function plain({ sdkHttpResponse, ...result }) {
 
 function typed(error) {
   if (!(error instanceof ApiError)) return { type: error.constructor.name, message: String(error.message) };
-  const body = JSON.parse(error.message); // the SDK gives the whole body as its message
+  const body = JSON.parse(error.message.slice(error.message.indexOf("{"))); // the SDK puts the body into its message
   const { message, status } = body.error;
   return { type: "ApiError", code: error.status, status, message, body };
 }
 
-async function answered({ client, operation, arguments: given }) {
+async function answered({ client, operation, arguments: given, leaveAfter }) {
   const results = [];
+  const leaving = new AbortController(); // to break off alone leaves the connection open
+  if (leaveAfter) given.config.abortSignal = leaving.signal;
   try {
     const result = await METHODS[operation](new GoogleGenAI(client), given);
     if (Symbol.asyncIterator in result) {
-      for await (const each of result) results.push(plain(each));
+      for await (const each of result) {
+        results.push(plain(each));
+        if (results.length === leaveAfter) break;
+      }
+      leaving.abort();
     } else {
       results.push(plain(result));
     }

@@ -9,7 +9,8 @@ import base64
 import inspect
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from google import genai
@@ -25,7 +26,10 @@ async def main(mode: str) -> None:
             options = wish["client"]
             client = genai.Client(api_key=options["apiKey"], http_options=options["httpOptions"])
         half = client.aio if mode == "aio" else client
-        answer = await answered(half, wish["operation"], wish["arguments"])
+        answer = await answered(half, wish)
+        if wish["leaveAfter"]:  # aio streams stay open until their client is closed
+            await close(client)
+            client = None
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
     await close(client)
@@ -37,12 +41,15 @@ async def close(client: genai.Client | None) -> None:
         client.close()
 
 
-async def answered(client: Any, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What came, and what was raised; a stream may give both."""
+async def answered(client: Any, wish: dict[str, Any]) -> dict[str, Any]:
+    """What came, and what was raised; a stream may give both. Leaves a stream early where that is wished."""
     results: list[Any] = []
     try:
-        async for each in asked(client, operation, arguments):
-            results.append(plain(each))  # noqa: PERF401 -- what came before an error is kept
+        async with aclosing(asked(client, wish["operation"], wish["arguments"])) as coming:
+            async for each in coming:
+                results.append(plain(each))
+                if len(results) == wish["leaveAfter"]:
+                    break
     except errors.APIError as error:
         return {"results": results, "error": typed(error)}
     except Exception as error:  # noqa: BLE001 -- whatever the SDK raises is what the test wants to know
@@ -50,7 +57,7 @@ async def answered(client: Any, operation: str, arguments: dict[str, Any]) -> di
     return {"results": results}
 
 
-async def asked(client: Any, operation: str, arguments: dict[str, Any]) -> AsyncIterator[Any]:
+async def asked(client: Any, operation: str, arguments: dict[str, Any]) -> AsyncGenerator[Any]:
     resource, _, name = operation.partition(".")
     result = getattr(getattr(client, resource), name)(**with_bytes(arguments))
     if inspect.isawaitable(result):
