@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from caching.sweeping import sweep
 from core.clock import Clock
+from core.errors import Unavailable
 from core.messages import DropCache, Message
 from models.session import Database
 
@@ -48,6 +49,8 @@ class Sweeper:
         while not self._stopping.wait(self._interval_seconds):
             try:
                 self.sweep_once()
+            except Unavailable as error:
+                log.warning("sweeping failed; it is tried again: %s", error)
             except Exception:
                 # The edge of background work: the next turn finds what this one left.
                 log.exception("sweeping failed; it is tried again")
