@@ -54,7 +54,7 @@ def test_every_client_sees_its_own_caches_and_each_token_is_owed_once(home: Home
         wait_until(lambda: not shared.unsettled(project.project_id), "everything is settled")  # noqa: B023
         check_books(home, project, [each for each in clients if each.customer.key == project.key])
         for name in project.names():
-            project.delete(name)
+            project.http.delete(f"/v1beta/{name}")  # some will just have expired
     wait_until(lambda: ballast.held_tokens() == held_before, "the memory of all that ended is given back")
     assert ballast.names() == [kept]
     home.books.proven_bill(server.address, home.operator_key)
