@@ -57,11 +57,11 @@ def test_a_cache_without_room_is_refused_with_the_numbers(customer: Customer, bo
     answer = customer.http.post("/v1beta/cachedContents", json=customer.cache_body(document(4000, "no room")))
     assert (answer.status_code, reason_of(answer)) == (429, "ARENA_FULL")
     numbers = answer.json()["error"]["details"][0]["metadata"]
-    requested, held, limit = (int(numbers[f"{name}_tokens"]) for name in ("requested", "held", "limit"))
+    requested, held, limit = (int(numbers[name]) for name in ("requested", "in_use", "limit"))
     assert requested > 4000
     assert held + requested > limit == 65 * 64
-    for number in numbers.values():
-        assert number in answer.json()["error"]["message"]
+    for number in (requested, held, limit):
+        assert str(number) in answer.json()["error"]["message"]
     (row,) = books.caches(customer.project_id)
     assert (row.state, row.failure, row.messages) == (CacheState.FAILED, "arena_full", None)
     assert not books.usage(customer.project_id)
