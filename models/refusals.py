@@ -54,7 +54,8 @@ def hide_values(context: ExceptionContext) -> None:
 
 
 def _sqlite(error: sqlite3.Error, *, writing: bool) -> Unavailable | None:
-    code = error.sqlite_errorcode & 0xFF  # the rest tells kinds of one error apart
+    # The low byte; the rest tells kinds of one error apart. What the driver itself refuses has no code.
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code == sqlite3.SQLITE_BUSY:
         return _busy()
     if writing and code in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY}:

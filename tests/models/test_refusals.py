@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from sqlalchemy import URL, text
@@ -12,7 +13,7 @@ from core.errors import Unavailable
 from models.project import create_project, list_projects, lock_project
 from models.session import Database
 from tests.fakes.clock import START
-from tests.models.rows import add_customer, add_key, clear
+from tests.models.rows import add_customer, add_key, clear, open_database
 from tests.postgresql import PostgreSQL
 
 # What the server would say in the words of its own.
@@ -99,6 +100,14 @@ class TestPostgresql:
             session.execute(text("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"))
         with pytest.raises(Unavailable, match="read-only"), own.write() as session:
             session.execute(text("CREATE TABLE t (n INTEGER)"))
+
+
+def test_what_the_driver_of_sqlite_refuses_stays_our_own_fault(tmp_path: Path) -> None:
+    database = open_database(tmp_path / "data.sqlite3")
+    for unit in (database.read, database.write):
+        with pytest.raises(DBAPIError, match="not supported"), unit() as session:
+            session.connection().exec_driver_sql("SELECT ?", ({},))
+    database.dispose()
 
 
 class TestLocksOfPostgresql:
