@@ -91,6 +91,7 @@ class Engine:
     def submit(self, sequence: Sequence) -> None:
         """Take a request. Raises Unavailable where too many wait already, or where the engine has stopped."""
         limit = self.config.max_running_requests + self.config.max_waiting_requests
+        count = len(sequence.candidates)  # asked before the engine has it, which lets them part
         with self._lock:
             if self._open_count >= limit:
                 raise Unavailable(
@@ -99,7 +100,7 @@ class Engine:
                 )
             if not self._leave(lambda: self._scheduler.add_sequence(sequence, self._end)):
                 raise _stopped()
-            self._open_count += len(sequence.candidates)
+            self._open_count += count
 
     def build(self, build: Build) -> None:
         """Compute a cache's KV. One that is there already ends at once, one under way ends with the first.

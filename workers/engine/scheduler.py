@@ -157,13 +157,18 @@ class Scheduler:
             self._abandon(build, Ending.CANCELLED, None, end=None)
 
     def fail(self, items: Iterable[Build | Sequence], error: AppError, end: EndSequence) -> None:
-        """End what a broken step was computing, unless it has ended already."""
-        alive = set(self._sequences())
-        for item in items:
-            if isinstance(item, Sequence) and item in alive:
-                _end_all(item, end, Ending.FAILED, error)
-            elif isinstance(item, Build) and self._builds.get(item.cache_id) is item:
+        """End what a broken step was computing, unless it has ended already.
+
+        A request ends with all its candidates: some may have been let go on in this very step.
+        """
+        broken = list(items)
+        for item in broken:
+            if isinstance(item, Build) and self._builds.get(item.cache_id) is item:
                 self._abandon(item, Ending.FAILED, error, end)
+        request_ids = {item.request_id for item in broken if isinstance(item, Sequence)}
+        for sequence in self._sequences():
+            if sequence.request_id in request_ids:
+                end(sequence, Ending.FAILED, error)
 
     def stop(self, end: EndSequence) -> None:
         for build in list(self._builds.values()):

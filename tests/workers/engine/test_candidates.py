@@ -144,3 +144,19 @@ def test_a_step_that_breaks_ends_every_candidate_of_the_prompt(drive: Drive) -> 
         answers = driver.ask_for_candidates(random_tokens(150, seed=1), None, [GREEDY, GREEDY])
         driver.at_step(1, broken)
     assert [answer.ending for answer in answers] == [Ending.FAILED] * 2
+
+
+def test_a_token_that_cannot_be_told_ends_every_candidate(drive: Drive) -> None:
+    """The second breaks the step in which the prompt let it go on, when the first has ended already."""
+    driver, told = drive(), iter([True])
+
+    def tell(_: int) -> bool:
+        is_last = next(told, None)
+        if is_last is None:
+            raise RuntimeError("broken")
+        return is_last
+
+    answers = driver.ask_for_candidates([1, 2], None, [GREEDY] * 3, on_token=tell)
+    assert [answer.ending for answer in answers] == [Ending.STOP, Ending.FAILED, Ending.FAILED]
+    assert "broken" in str(answers[2].error)
+    assert driver.engine.counters.steps == 1
