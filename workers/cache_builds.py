@@ -44,15 +44,26 @@ class CacheBuilds:
         """Compute a new cache, activate it and tell its channel. Called on a unit's thread."""
         token_ids = self._token_ids(message.cache_id)
         if token_ids is None:
-            self._fail(message, _ended_before())
+            self.fail(message, _ended_before())
             return
 
         def on_end(ending: Ending, error: AppError | None) -> None:
             self._units.start(
-                lambda: self._end_build(message, ending, error), lambda e: self._fail(message, e)
+                lambda: self._end_build(message, ending, error), lambda e: self.fail(message, e)
             )
 
         self._engine.build(Build(message.cache_id, token_ids, [on_end]))
+
+    def fail(self, message: BuildCache, error: AppError) -> None:
+        """A build that came to nothing: end the row unbilled, give its memory back, tell whoever waits."""
+        self._engine.drop(message.cache_id)
+
+        def end_row() -> None:
+            with self._database.write() as session:
+                is_ours = lifecycle.fail(session, self._clock, message.cache_id, error.code)
+            self._publish(message.cache_id, FailedEvent(0, error if is_ours else _ended_before()))
+
+        self._units.start(end_row, lambda failure: self._publish(message.cache_id, FailedEvent(0, failure)))
 
     def rebuild(self, cache_id: str, *, is_urgent: bool, on_error: Callable[[AppError], None]) -> None:
         """Compute the KV of a usable cache again, unbilled. on_error is called before any follower learns of it."""
@@ -84,7 +95,7 @@ class CacheBuilds:
 
     def _end_build(self, message: BuildCache, ending: Ending, error: AppError | None) -> None:
         if ending != Ending.BUILT:
-            self._fail(message, error or _stopping())
+            self.fail(message, error or _stopping())
             return
         with self._database.write() as session:
             is_active = lifecycle.activate(
@@ -102,17 +113,6 @@ class CacheBuilds:
             is_live = lifecycle.rebuilt(session, cache_id, self._holder)
         if not is_live:
             self._engine.drop(cache_id)
-
-    def _fail(self, message: BuildCache, error: AppError) -> None:
-        """End the row unbilled, give its memory back, tell whoever waits."""
-        self._engine.drop(message.cache_id)
-
-        def end_row() -> None:
-            with self._database.write() as session:
-                is_ours = lifecycle.fail(session, self._clock, message.cache_id, error.code)
-            self._publish(message.cache_id, FailedEvent(0, error if is_ours else _ended_before()))
-
-        self._units.start(end_row, lambda failure: self._publish(message.cache_id, FailedEvent(0, failure)))
 
     def _drop_if_ended(self, cache_id: str) -> None:
         """A cache may end while it is built, and its DropCache come before the segment is there to drop."""

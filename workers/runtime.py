@@ -100,10 +100,8 @@ class Runtime:
             case Generate():
                 self._generate(message)
             case BuildCache():
-                failed = message.cache_id
                 self._units.start(
-                    lambda: self.builds.build(message),
-                    lambda error: self._publish(failed, FailedEvent(0, error)),
+                    lambda: self.builds.build(message), lambda error: self.builds.fail(message, error)
                 )
             case DropCache():
                 self._engine.drop(message.cache_id)

@@ -160,6 +160,16 @@ def test_an_activation_that_breaks_leaves_no_memory_behind(
     assert_nothing_of_it(workshop, cache_id, "internal")
 
 
+def test_a_build_that_breaks_before_it_begins_leaves_no_row_waiting(workshop: Workshop) -> None:
+    """Nobody need be there to give it up: whoever has its idempotency key may have hung up."""
+    cache_id = workshop.create(some_tokens(130, 1))
+    with workshop.database.write() as session:  # so that its tokens cannot be read
+        session.execute(text("UPDATE caches SET token_ids = x'010203'"))
+    workshop.build(cache_id)
+    assert isinstance(failure(workshop, cache_id), Internal)
+    assert_nothing_of_it(workshop, cache_id, "internal")
+
+
 def test_what_was_lost_is_built_again_unbilled_and_answers_alike(workshop: Workshop) -> None:
     prefix, question = some_tokens(130, 1), some_tokens(7, 2)
     cache_id = workshop.cached(prefix)
