@@ -52,7 +52,7 @@ async def create(request: Request, caller: CachesCaller) -> Response:
     read_query(request)
     state = api_state(request)
     body = await read_json(request)
-    idempotency = read_idempotency(request, body)
+    idempotency = await state.pools.compute(lambda: read_idempotency(request, body))
     async with Patience(request, state.settings.request_timeout_seconds) as patience:
         cache = None
         if idempotency is not None:
