@@ -13,8 +13,7 @@ from tests.fakes.worker import Piece, Script
 
 UNARY = f"/v1/models/{MODEL}:generateContent"
 STREAM = f"/v1/models/{MODEL}:streamGenerateContent?alt=sse"
-TWO = (Piece((1,), "One"), Piece((2, 3), "Uno"), Piece((4,), " two", 0), Piece((5,), " dos", 1))
-TWO = (TWO[0], TWO[1]._replace(candidate=1), TWO[2], TWO[3])
+TWO = (Piece((1,), "One"), Piece((2, 3), "Uno", 1), Piece((4,), " two"), Piece((5,), " dos", 1))
 LIKELY = TokenLogprobs(-0.25, ((9906, -0.25), (2, -1.5)))
 UNLIKELY = TokenLogprobs(-2.75, ((1917, -0.5), (220, -2.75)))
 
