@@ -1,4 +1,4 @@
-"""`python -m bench`: run a benchmark, print what was seen, and one JSON object as the last line."""
+"""`python -m bench`: runs a benchmark, prints what was seen, and one JSON object as the last line."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bench import fanout, ttft
 from bench.contestant import Description
+from bench.document import write_page
 from bench.machine import load, this_machine
 from bench.plan import FULL, QUICK, Plan
 from bench.remote import ContestantFailed, Remote, remote
@@ -46,6 +47,12 @@ def fanout_command(as_line: Json = False, quick: Quick = False, peers: Peers = N
 def all_command(as_line: Json = False, quick: Quick = False, peers: Peers = None) -> None:
     """Both."""
     run("all", as_line, QUICK if quick else FULL, peers)
+
+
+@app.command("document")
+def document_command() -> None:
+    """Write the figures recorded in docs/performance.json into docs/performance.md."""
+    write_page()
 
 
 def run(name: str, as_line: bool, plan: Plan, peers: str | None) -> None:

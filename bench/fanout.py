@@ -10,15 +10,16 @@ from bench.roster import BATCHING, OPENVINO, OURS, OURS_HTTP
 from bench.workload import Workload
 
 CONTESTANTS = (OURS, OURS_HTTP, OPENVINO, BATCHING)
-# It copies the whole prefix for each request in each step: one narrow round tells enough, and takes a minute.
-NARROW = {BATCHING: (8, 1)}
+# It copies the whole prefix for each request in each step: a narrow round of short answers takes a minute and tells enough.
+NARROW_WIDTH, NARROW_TOKENS = 8, 4
 
 Measured = dict[str, dict[int, list[FannedOut]]]
 
 
 def rounds(name: str, width: int, plan: Plan) -> int:
-    widest, most = NARROW.get(name, (max(plan.widths), plan.fan_rounds))
-    return min(most, plan.fan_rounds) if width <= widest else 0
+    if name == BATCHING:
+        return int(width <= NARROW_WIDTH)
+    return plan.fan_rounds
 
 
 def count_steps(names: list[str], plan: Plan) -> int:
@@ -34,7 +35,7 @@ def measure(
         tick(f"{plan.longest:,} new tokens: {name}")
         contestant.keep(documents[name])
         tick(f"warming up: {name}")
-        contestant.fan_out([workload.prompt(documents[name], workload.question())], plan.output_tokens)
+        contestant.fan_out([workload.prompt(documents[name], workload.question())], NARROW_TOKENS)
     for width in plan.widths:
         for number in range(plan.fan_rounds):
             questions = [workload.question() for _ in range(width)]
@@ -42,7 +43,8 @@ def measure(
                 if number < rounds(name, width, plan):
                     tick(f"{width} at once: {name}")
                     prompts = [workload.prompt(documents[name], question) for question in questions]
-                    measured[name][width].append(contestant.fan_out(prompts, plan.output_tokens))
+                    tokens = NARROW_TOKENS if name == BATCHING else plan.output_tokens
+                    measured[name][width].append(contestant.fan_out(prompts, tokens))
     return measured
 
 

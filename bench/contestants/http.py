@@ -1,5 +1,6 @@
 """Headstart as a customer meets it: `headstart serve` in a process of its own, and the stock google-genai client."""
 
+import asyncio
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,6 +27,7 @@ class OverHttp:
             api_key=server.project_key, http_options=types.HttpOptions(base_url=server.address)
         )
         self._model = served_model(self._client)
+        self._runner = self._open.enter_context(asyncio.Runner())
         self._cache_name: str | None = None
 
     def describe(self) -> Description:
@@ -49,13 +51,10 @@ class OverHttp:
 
     def ask(self, prompt: Prompt, output_tokens: int) -> Asked:
         """An answer may end before it has all tokens: only its first text is measured."""
-        config = types.GenerateContentConfig(
-            temperature=0, max_output_tokens=output_tokens, cached_content=self._cache_name
-        )
         started = time.perf_counter()
         first = None
         for chunk in self._client.models.generate_content_stream(
-            model=self._model, contents=prompt.question, config=config
+            model=self._model, contents=prompt.question, config=self._config(output_tokens)
         ):
             if first is None and chunk.text:
                 first = time.perf_counter()
@@ -64,7 +63,31 @@ class OverHttp:
         return Asked(first - started, None)
 
     def fan_out(self, prompts: list[Prompt], output_tokens: int) -> FannedOut:
-        raise NotImplementedError("answers through HTTP end where the model ends them")
+        """Through the asynchronous client. An answer may end before it has all tokens: those that came are counted."""
+
+        async def all_of_them() -> list[tuple[float, int]]:
+            return await asyncio.gather(*(self._answer(prompt.question, output_tokens) for prompt in prompts))
+
+        started = time.perf_counter()
+        answers = self._runner.run(all_of_them())
+        return FannedOut(max(at for at, _ in answers) - started, sum(tokens for _, tokens in answers))
+
+    async def _answer(self, question: str, output_tokens: int) -> tuple[float, int]:
+        """When the last piece of text was there, and how many tokens the answer has."""
+        last, tokens = time.perf_counter(), 0
+        async for chunk in await self._client.aio.models.generate_content_stream(
+            model=self._model, contents=question, config=self._config(output_tokens)
+        ):
+            if chunk.text:
+                last = time.perf_counter()
+            if chunk.usage_metadata is not None:
+                tokens = chunk.usage_metadata.candidates_token_count or tokens
+        return last, tokens
+
+    def _config(self, output_tokens: int) -> types.GenerateContentConfig:
+        return types.GenerateContentConfig(
+            temperature=0, max_output_tokens=output_tokens, cached_content=self._cache_name
+        )
 
     def close(self) -> None:
         self._open.close()

@@ -34,13 +34,19 @@ Result = TypeVar("Result")
 class Counters:
     """Totals since start. prefill_tokens: prompt and cache tokens whose forward ran; a hit adds its suffix only.
 
-    peak_request_bytes: the most that tails, logits and the workspace of a step took together.
+    The peaks are of what requests take beside the arena. Each is kept: an allocator seldom gives memory back.
     """
 
     steps: int = 0
     prefill_tokens: int = 0
     decode_tokens: int = 0
-    peak_request_bytes: int = 0
+    peak_tail_bytes: int = 0
+    peak_logit_bytes: int = 0
+    peak_workspace_bytes: int = 0
+
+    @property
+    def peak_request_bytes(self) -> int:
+        return self.peak_tail_bytes + self.peak_logit_bytes + self.peak_workspace_bytes
 
 
 class Engine:
@@ -200,8 +206,11 @@ class Engine:
 
     def _count_memory(self, step: Step, logits: torch.Tensor) -> None:
         tails = self._scheduler.tail_token_count * self.model.shape.kv_bytes_per_token(self.config.dtype)
-        taken = tails + logits.nbytes + self.model.workspace_bytes(step.token_ids.numel())
-        self.counters.peak_request_bytes = max(self.counters.peak_request_bytes, taken)
+        workspace = self.model.workspace_bytes(step.token_ids.numel())
+        counters = self.counters
+        counters.peak_tail_bytes = max(counters.peak_tail_bytes, tails)
+        counters.peak_logit_bytes = max(counters.peak_logit_bytes, logits.nbytes)
+        counters.peak_workspace_bytes = max(counters.peak_workspace_bytes, workspace)
 
     def _draw(self, sequence: Sequence, logits: torch.Tensor) -> None:
         position = sequence.prefix_length + len(sequence.token_ids)
