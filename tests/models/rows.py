@@ -36,7 +36,11 @@ ACTIVE: dict[str, object] = {"state": CacheState.ACTIVE, "activated_at": START}
 _ENDED: dict[str, object] = {"prefix_text": None, "messages": None, "token_ids": None, "ended_at": after(10)}
 EXPIRED = ACTIVE | _ENDED | {"state": CacheState.EXPIRED, "end_reason": "EXPIRED", "ended_at": after(3600)}
 DELETED = ACTIVE | _ENDED | {"state": CacheState.DELETED, "end_reason": "DELETED"}
-FAILED: dict[str, object] = _ENDED | {"state": CacheState.FAILED, "end_reason": "FAILED", "failure": "cancelled"}
+FAILED: dict[str, object] = _ENDED | {
+    "state": CacheState.FAILED,
+    "end_reason": "FAILED",
+    "failure": "cancelled",
+}
 
 
 def open_database(path: Path, pool_size: int = 4) -> Database:
