@@ -125,6 +125,7 @@ class Workshop:
         max_output_tokens: int = 8,
         sampling: Sampling = GREEDY,
         stop_sequences: tuple[str, ...] = (),
+        candidate_count: int = 1,
     ) -> str:
         """Reserve the usage of a request and send it. Returns its id."""
         request_id, ids = new_request_id(), tuple(token_ids)
@@ -144,7 +145,9 @@ class Workshop:
                 incarnation=INCARNATION,
             )
         self.runtime.handle(
-            Generate(request_id, 1, cache_id, ids, sampling, max_output_tokens, stop_sequences)
+            Generate(
+                request_id, 1, cache_id, ids, sampling, max_output_tokens, stop_sequences, candidate_count
+            )
         )
         return request_id
 
@@ -175,8 +178,13 @@ class Workshop:
         with units._changed:
             assert units._changed.wait_for(lambda: units._open_count == 0, _PATIENCE_SECONDS)
 
-    def token_ids(self, request_id: str) -> list[int]:
-        return [token_id for event in self._tokens(request_id) for token_id in event.token_ids]
+    def token_ids(self, request_id: str, candidate: int = 0) -> list[int]:
+        return [
+            token_id
+            for event in self._tokens(request_id)
+            if event.candidate == candidate
+            for token_id in event.token_ids
+        ]
 
     def text(self, request_id: str) -> str:
         return "".join(event.text for event in self._tokens(request_id))
