@@ -92,6 +92,15 @@ class TestHangingUp:
         with server.state.database.read() as session:
             assert session.query(Usage).filter_by(project_id=server.project_id).all() == []
 
+    def test_leaves_a_build_alone_that_somebody_can_come_back_for(self, server: Server) -> None:
+        server.script = Script(hold_builds=True)
+        with connection(server, CREATE, CACHE, **{"idempotency-key": "key"}):
+            server.wait_for(lambda: len(server.worker.sent) == 1)
+        time.sleep(0.3)  # the hang-up is noticed at once, and nothing may come of it
+        assert (cache_row(server).state, server.worker.cancelled) == (CacheState.PENDING, [])
+        server.worker.release.set()
+        server.wait_for(lambda: cache_row(server).state == CacheState.ACTIVE)
+
     def test_after_the_last_piece_cancels_nothing(self, server: Server, http: httpx.Client) -> None:
         assert http.post(STREAM, json=ASK).status_code == 200
         assert http.post(GENERATE, json=ASK).status_code == 200
