@@ -60,7 +60,8 @@ async def create(request: Request, caller: CachesCaller) -> Response:
         if cache is None:
             draft = await _draft(state, request, caller, body)
             cache = await create_cache(state, caller, draft, patience, idempotency)
-    return ok(await _shown(state, cache))
+    (status,) = await state.pools.read(lambda session: status_of(session, [cache]))
+    return ok(cache_resource(status))
 
 
 async def _draft(state: ApiState, request: Request, caller: ProjectCaller, body: dict[str, Any]) -> Draft:
@@ -126,12 +127,12 @@ async def patch(request: Request, caller: CachesCaller, cache_id: str) -> Respon
     state = api_state(request)
     wire = parse(CachedContent, await read_json(request), _ROOT)
 
-    def extend(session: Session) -> Cache:
+    def extend(session: Session) -> list[CacheStatus]:
         """Everything that can be wrong is told only to those who may see the cache."""
         now = instant(session, state.clock)
         _check_unchanged(lifecycle.get(session, caller.project_id, cache_id, now), wire, state)
         expiry = _masked_expiry(state, now, wire, query.get("update_mask", ""))
-        return lifecycle.extend(
+        cache = lifecycle.extend(
             session,
             state.clock,
             caller.project_id,
@@ -140,8 +141,10 @@ async def patch(request: Request, caller: CachesCaller, cache_id: str) -> Respon
             ttl_seconds=expiry.total_seconds() if isinstance(expiry, timedelta) else None,
             max_ttl_seconds=state.settings.max_ttl_seconds,
         )
+        return status_of(session, [cache])
 
-    return ok(await _shown(state, await state.pools.write(extend)))
+    (status,) = await state.pools.write(extend)
+    return ok(cache_resource(status))
 
 
 @router.delete("/cachedContents/{cache_id}")
@@ -158,11 +161,6 @@ async def delete(request: Request, caller: CachesCaller, cache_id: str) -> Respo
         # Deleted it is, and nobody can use it. An engine that is not there holds no KV when it comes back.
         log.warning("no engine was told of a deletion", extra={"cache_id": cache_id})
     return ok({})
-
-
-async def _shown(state: ApiState, cache: Cache) -> dict[str, Any]:
-    (status,) = await state.pools.read(lambda session: status_of(session, [cache]))
-    return cache_resource(status)
 
 
 def _expire_at(state: ApiState, caller: ProjectCaller, wire: CachedContent) -> datetime:
