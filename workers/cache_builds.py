@@ -48,7 +48,7 @@ class CacheBuilds:
             return
 
         def on_end(ending: Ending, error: AppError | None) -> None:
-            self._units.start(
+            self._units.settle(
                 lambda: self._end_build(message, ending, error), lambda e: self.fail(message, e)
             )
 
@@ -63,7 +63,7 @@ class CacheBuilds:
                 is_ours = lifecycle.fail(session, self._clock, message.cache_id, error.code)
             self._publish(message.cache_id, FailedEvent(0, error if is_ours else _ended_before()))
 
-        self._units.start(end_row, lambda failure: self._publish(message.cache_id, FailedEvent(0, failure)))
+        self._units.settle(end_row, lambda failure: self._publish(message.cache_id, FailedEvent(0, failure)))
 
     def rebuild(self, cache_id: str, *, is_urgent: bool, on_error: Callable[[AppError], None]) -> None:
         """Compute the KV of a usable cache again, unbilled. on_error is called before any follower learns of it."""
@@ -77,7 +77,9 @@ class CacheBuilds:
         def on_end(ending: Ending, error: AppError | None) -> None:
             if ending == Ending.BUILT:
                 log.info("rebuilt", extra={"cache_id": cache_id, "tokens": len(token_ids)})
-                self._units.start(lambda: self._end_rebuild(cache_id), _log_failure)
+                self._units.settle(
+                    lambda: self._end_rebuild(cache_id), lambda failure: self._give_up(cache_id, failure)
+                )
             elif error is not None:
                 log.warning("rebuild failed: %s", error, extra={"cache_id": cache_id})
                 on_error(error)
@@ -114,6 +116,11 @@ class CacheBuilds:
         if not is_live:
             self._engine.drop(cache_id)
 
+    def _give_up(self, cache_id: str, error: AppError) -> None:
+        """It is not known whether the cache still lives: its KV is given back, and made again for who asks."""
+        log.error("a rebuild of %s could not be recorded: %s", cache_name(cache_id), error)
+        self._engine.drop(cache_id)
+
     def _drop_if_ended(self, cache_id: str) -> None:
         """A cache may end while it is built, and its DropCache come before the segment is there to drop."""
         if self._token_ids(cache_id) is None:
@@ -122,10 +129,6 @@ class CacheBuilds:
     def _token_ids(self, cache_id: str) -> tuple[int, ...] | None:
         with self._database.read() as session:
             return find_token_ids(session, cache_id)
-
-
-def _log_failure(error: AppError) -> None:
-    log.error("after a rebuild: %s", error)
 
 
 def _ended_before() -> DeadlineExceeded:

@@ -190,7 +190,7 @@ class Runtime:
         self._units.start(rebuild, lambda error: self._start_end(generation, error))
 
     def _start_end(self, generation: Generation, error: AppError | None) -> None:
-        self._units.start(
+        self._units.settle(
             lambda: self._end(generation, error), lambda failure: self._fail(generation, failure)
         )
 

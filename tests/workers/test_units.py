@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from core.errors import AppError, CacheNotFound, Internal
+from core.errors import AppError, CacheNotFound, Internal, Unavailable
 from workers.units import Units
 
 
@@ -27,6 +27,51 @@ def test_a_failure_is_told_as_what_it_is_or_as_ours(caplog: pytest.LogCaptureFix
     assert "secret" not in told[1].message
     assert len(told) == 2
     assert "a unit of work failed" in caplog.text
+
+
+def test_what_has_happened_is_recorded_once_the_database_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    units = Units(threads=1)
+    told: list[AppError] = []
+    recorded = threading.Event()
+    away = [Unavailable("away"), Unavailable("still away")]
+
+    def record() -> None:
+        if away:
+            raise away.pop()
+        recorded.set()
+
+    units.settle(record, told.append)
+    assert recorded.wait(10)
+    units.stop()
+    assert told == []
+    assert "still away" in caplog.text
+
+
+def test_what_cannot_be_recorded_for_another_reason_is_told_at_once() -> None:
+    units = Units(threads=1)
+    told: list[AppError] = []
+
+    def record() -> None:
+        raise CacheNotFound("gone")
+
+    units.settle(record, told.append)
+    units.stop()
+    assert [type(error) for error in told] == [CacheNotFound]
+
+
+def test_stopping_waits_for_no_database_that_is_away() -> None:
+    units = Units(threads=1)
+    told: list[AppError] = []
+    tried = threading.Event()
+
+    def record() -> None:
+        tried.set()
+        raise Unavailable("away")
+
+    units.settle(record, told.append)
+    assert tried.wait(10)
+    units.stop()
+    assert [error.message for error in told] == ["away"]
 
 
 def test_stopping_waits_for_what_was_begun_and_for_what_that_begins() -> None:
