@@ -43,6 +43,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
         data_dir=tmp_path_factory.mktemp("data"),
         max_body_bytes=100_000,
         max_caches_per_project=30,
+        max_running_requests=4,
         request_timeout_seconds=30,
     )
 

@@ -272,9 +272,8 @@ class Scheduler:
         count, seats = len(sequence.candidates), self._config.max_running_requests
         if count > seats:
             return InvalidArgument(
-                f"{count} candidates are more than run here at once ({seats}). Ask for fewer, or raise "
-                "HEADSTART_MAX_RUNNING_REQUESTS.",
-                field="generation_config.candidate_count",
+                f"{count} candidates are more than run at once ({seats}). Ask for fewer.",
+                field="candidate_count",
             )
         needed = sum(map(blocks_for, self._arena_sizes(sequence)))
         if self._segments.pinned_block_count + needed > self._segments.arena.pool.block_count:

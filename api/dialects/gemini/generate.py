@@ -64,6 +64,7 @@ async def _prepare(
     wire = parse(GenerateContentRequest, body)
     config = wire.generation_config or GenerationConfig()
     top_logprobs = _top_logprobs(config)
+    _check_candidates(config, state.settings.max_running_requests)
     asked = await resolve_asked(state, request, caller, model, method, wire)
     if asked.messages[-1].role == "assistant":
         raise InvalidArgument("Requests ending with a model turn are not supported.", field="contents")
@@ -105,6 +106,15 @@ def _sampling(config: GenerationConfig, served: ServedModel) -> Sampling:
         presence_penalty=config.presence_penalty or 0.0,
         frequency_penalty=config.frequency_penalty or 0.0,
     )
+
+
+def _check_candidates(config: GenerationConfig, most: int) -> None:
+    """More than are let run at once could never begin: they begin together."""
+    if (config.candidate_count or 1) > most:
+        raise InvalidArgument(
+            f"candidateCount is {config.candidate_count}, and this server runs {most} at once. Ask for fewer.",
+            field="generation_config.candidate_count",
+        )
 
 
 def _top_logprobs(config: GenerationConfig) -> int | None:

@@ -89,7 +89,7 @@ def test_more_candidates_than_seats_are_refused(drive: Drive) -> None:
     for answer in answers:
         assert answer.ending == Ending.FAILED
         assert isinstance(answer.error, InvalidArgument)
-        assert answer.error.field == "generation_config.candidate_count"
+        assert answer.error.field == "candidate_count"
         assert "(2)" in answer.error.message
 
 

@@ -58,6 +58,14 @@ class TestCandidates:
         ]
         assert [event["usageMetadata"]["candidatesTokenCount"] for event in found] == [1, 3, 4, 5, 5]
 
+    def test_no_more_than_run_at_once(self, http: httpx.Client) -> None:
+        assert ask(http, candidateCount=4).status_code == 200
+        response = ask(http, candidateCount=5)
+        assert response.status_code == 400
+        error = response.json()["error"]
+        assert error["details"][0]["metadata"]["field"] == "generation_config.candidate_count"
+        assert "runs 4 at once" in error["message"]
+
     @pytest.mark.parametrize("count", [0, 9, -1, 1.5])
     def test_one_to_eight(self, server: Server, http: httpx.Client, count: float) -> None:
         response = ask(http, candidateCount=count)
