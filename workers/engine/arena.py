@@ -89,9 +89,13 @@ class TailPool:
 def _lazy_zeros(size: tuple[int, ...], config: EngineConfig) -> torch.Tensor:
     """Zeros whose pages are touched when first written; torch.zeros would touch them all at once on a CPU.
 
-    Mapped by ourselves: numpy asks for huge pages, and of those each written token would take one a layer and head.
+    Mapped by ourselves, without huge pages: of those each written token would take one a layer and head.
     """
     if config.device.type != "cpu":
         return torch.zeros(size, dtype=config.dtype, device=config.device)
-    memory = mmap.mmap(-1, math.prod(size) * config.dtype.itemsize)
+    memory = mmap.mmap(
+        -1, math.prod(size) * config.dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    )
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
     return torch.frombuffer(memory, dtype=config.dtype).view(size)
