@@ -32,7 +32,10 @@ def find_idempotency_key(session: Session, project_id: str, key_digest: bytes) -
 
 def put_idempotency_key(session: Session, row: IdempotencyKey) -> None:
     """Write it, in the place of an older one. The caller holds the project's lock."""
-    session.merge(row)
+    # Not merged: the sweeper, which takes no such lock, may remove an old one between being read and being written.
+    key = (IdempotencyKey.project_id == row.project_id, IdempotencyKey.key_digest == row.key_digest)
+    session.execute(delete(IdempotencyKey).where(*key))
+    session.add(row)
     session.flush()
 
 

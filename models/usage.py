@@ -61,7 +61,7 @@ class Usage(Base):
             "(state <> 'RESERVED' AND occurred_at IS NOT NULL AND occurred_at >= created_at)",
             name="state_instants",
         ),
-        Index(None, "cache_id"),
+        Index(None, "cache_id", "kind", "state"),  # hits are counted in it alone
         Index(None, "occurred_at"),
         Index(None, "project_id", "occurred_at"),
         Index(None, "state", "incarnation"),

@@ -36,10 +36,10 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("project_id", "key_digest", name="pk_idempotency_keys"),
     )
     op.create_index("ix_idempotency_keys_created_at", "idempotency_keys", ["created_at"])
-    op.create_index("ix_usage_cache_id", "usage", ["cache_id"])
+    op.create_index("ix_usage_cache_id_kind_state", "usage", ["cache_id", "kind", "state"])
 
 
 def downgrade() -> None:
-    op.drop_index("ix_usage_cache_id", "usage")
+    op.drop_index("ix_usage_cache_id_kind_state", "usage")
     op.drop_table("idempotency_keys")
     op.drop_table("placements")
