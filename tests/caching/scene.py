@@ -66,7 +66,7 @@ class Scene:
 
     def status(self, *caches: Cache) -> list[tuple[Tier | None, int]]:
         with self.database.read() as session:
-            return [(each.tier, each.hit_count) for each in status_of(session, caches)]
+            return [(each.tier, each.hit_count) for each in status_of(session, caches, self.clock.now())]
 
     def fail(self, cache: Cache, reason: str = "cancelled") -> bool:
         with self.database.write() as session:

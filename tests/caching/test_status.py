@@ -4,8 +4,9 @@ import pytest
 
 from billing import usage
 from caching import lifecycle
+from caching.status import status_of
 from caching.sweeping import sweep
-from models.cache import Cache
+from models.cache import Cache, CacheState
 from models.placement import Holder, Tier
 from tests.caching.scene import Scene
 
@@ -55,3 +56,14 @@ def test_a_hit_counts_once_it_is_owed(scene: Scene) -> None:
         usage.void(session, "gen_2", 1, at, "CANCELLED")
         usage.finalise(session, "gen_uncached", 1, 5, at, "STOP")
     assert scene.status(other, cache) == [(Tier.RAM, 0), (Tier.RAM, 2)]
+
+
+def test_it_has_expired_from_its_expiry_on_swept_or_not(scene: Scene) -> None:
+    cache = scene.active(ttl_seconds=10)
+    states = []
+    for _ in range(2):
+        with scene.database.read() as session:
+            states += [each.state for each in status_of(session, [scene.row(cache)], scene.clock.now())]
+        scene.clock.advance(10)
+    assert states == [CacheState.ACTIVE, CacheState.EXPIRED]
+    assert scene.state(cache) == CacheState.ACTIVE

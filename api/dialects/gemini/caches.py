@@ -60,7 +60,9 @@ async def create(request: Request, caller: CachesCaller) -> Response:
         if cache is None:
             draft = await _draft(state, request, caller, body)
             cache = await create_cache(state, caller, draft, patience, idempotency)
-    (status,) = await state.pools.read(lambda session: status_of(session, [cache]))
+    (status,) = await state.pools.read(
+        lambda session: status_of(session, [cache], instant(session, state.clock))
+    )
     return ok(cache_resource(status))
 
 
@@ -93,7 +95,7 @@ async def list_caches(request: Request, caller: CachesCaller) -> Response:
     def read(session: Session) -> tuple[Sequence[Cache], list[CacheStatus]]:
         now = instant(session, state.clock)
         caches = _read_page(session, now, caller.project_id, size, position)
-        return caches, status_of(session, caches[:size])
+        return caches, status_of(session, caches[:size], now)
 
     caches, page = await state.pools.read(read)
     body: dict[str, object] = {}
@@ -114,7 +116,7 @@ async def get(request: Request, caller: CachesCaller, cache_id: str) -> Response
 
     def read(session: Session) -> list[CacheStatus]:
         now = instant(session, state.clock)
-        return status_of(session, [lifecycle.get(session, caller.project_id, cache_id, now)])
+        return status_of(session, [lifecycle.get(session, caller.project_id, cache_id, now)], now)
 
     (status,) = await state.pools.read(read)
     return ok(cache_resource(status))
@@ -141,7 +143,7 @@ async def patch(request: Request, caller: CachesCaller, cache_id: str) -> Respon
             ttl_seconds=expiry.total_seconds() if isinstance(expiry, timedelta) else None,
             max_ttl_seconds=state.settings.max_ttl_seconds,
         )
-        return status_of(session, [cache])
+        return status_of(session, [cache], now)
 
     (status,) = await state.pools.write(extend)
     return ok(cache_resource(status))

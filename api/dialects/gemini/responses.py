@@ -46,7 +46,7 @@ def cache_resource(status: CacheStatus) -> dict[str, Any]:
         "updateTime": format_instant(cache.updated_at),
         "expireTime": format_instant(cache.expire_at),
         "usageMetadata": {"totalTokenCount": cache.token_count},
-        "state": cache.state.value,
+        "state": status.state.value,
         "tier": "NONE" if status.tier is None else status.tier.value,
         "hitCount": status.hit_count,
     }
