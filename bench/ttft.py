@@ -21,7 +21,7 @@ Measured = dict[str, dict[int, Times]]
 def count_steps(names: list[str], plan: Plan) -> int:
     """How often `measure` calls tick."""
     colds = len(plan.lengths) * len(names) + (plan.cold_rounds - 1) * len([n for n in names if n in REPEATED])
-    return colds + len(plan.lengths) * len(names) * (1 + plan.hit_rounds)
+    return colds + len(names) * sum(1 + plan.hits(length) for length in plan.lengths)
 
 
 def measure(
@@ -33,7 +33,7 @@ def measure(
         for name in contestants:
             measured[name][length] = Times()
         documents = _measure_cold(contestants, workload, plan, length, measured, tick)
-        for number in range(1 + plan.hit_rounds):
+        for number in range(1 + plan.hits(length)):
             question = workload.question()
             for name, contestant in contestants.items():
                 tick(f"{length:,} tokens kept: {name}")

@@ -20,6 +20,7 @@ from workers.engine.model import Model
 PLAN = Plan(
     lengths=(100, 200),
     hit_rounds=2,
+    short_rounds=1,
     cold_rounds=2,
     output_tokens=4,
     widths=(4, 2),
@@ -54,7 +55,7 @@ def test_time_to_first_text(ours: Remote, workload: Workload) -> None:
     assert len(ticks) == ttft.count_steps([OURS], PLAN)
     for length, times in measured[OURS].items():
         assert len(times.cold) == (PLAN.cold_rounds if length == PLAN.longest else 1)
-        assert len(times.hit) == len(times.token) == PLAN.hit_rounds
+        assert len(times.hit) == len(times.token) == PLAN.hits(length)
         assert all(seconds > 0 for seconds in (*times.cold, *times.hit, *times.token))
     assert ttft.figures(measured, PLAN)["hit_ttft_ms_200"] is not None
 
