@@ -26,31 +26,30 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_host(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Host]:
-    with hosted(tmp_path_factory.mktemp("tiny-host"), TINY, tiny_settings(tiny_model)) as host:
+def tiny_host(tiny_model: Path) -> Iterator[Host]:
+    with hosted(TINY, tiny_settings(tiny_model)) as host:
         yield host
 
 
 @pytest.fixture(scope="session")
-def built_in_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    with hosted(tmp_path_factory.mktemp("built-in"), BUILT_IN, {"arena_bytes": str(1 << 30)}) as host:
+def built_in_host() -> Iterator[Host]:
+    with hosted(BUILT_IN, {"arena_bytes": str(1 << 30)}) as host:
         yield host
 
 
 @pytest.fixture(scope="session")
 def scripted_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    folder = tmp_path_factory.mktemp("scripted")
-    with hosted(folder, SCRIPTED, scripted_settings(folder)) as host:
+    with hosted(SCRIPTED, scripted_settings(tmp_path_factory.mktemp("scripted"))) as host:
         yield host
 
 
 @pytest.fixture(scope="session")
-def slow_host(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Host]:
+def slow_host(tiny_model: Path) -> Iterator[Host]:
     """A server that computes one prompt token at a time, soon fills a silence, and lets a project cache little."""
     settings = tiny_settings(
         tiny_model, prefill_chunk_tokens=1, keep_alive_seconds=0.05, max_cached_tokens_per_project=SLOW_QUOTA
     )
-    with hosted(tmp_path_factory.mktemp("slow"), TINY, settings) as host:
+    with hosted(TINY, settings) as host:
         yield host
 
 
@@ -65,7 +64,9 @@ def all_drivers() -> Iterator[dict[str, Driver]]:
 @pytest.fixture(params=DRIVERS)
 def driver(request: pytest.FixtureRequest, all_drivers: dict[str, Driver]) -> Driver:
     name: str = request.param
-    return all_drivers[name]
+    driver = all_drivers[name]
+    driver.open()
+    return driver
 
 
 @pytest.fixture(params=SDKS, ids=[sdk.name for sdk in SDKS])

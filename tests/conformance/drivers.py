@@ -9,7 +9,6 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,17 +34,22 @@ class Driver(Protocol):
         """
         ...
 
+    def open(self) -> None:
+        """Make it ready for calls, where it is not yet."""
+        ...
+
     def close(self) -> None: ...
 
 
 @dataclass
 class Agent:
-    """A client in its own process; it is started when it is first needed, and answers one call at a time."""
+    """A client in its own process, which answers one call at a time."""
 
     name: str
     sdk: Sdk
     program: str
     arguments: tuple[str, ...]
+    _process: subprocess.Popen[str] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def call(
@@ -64,32 +68,37 @@ class Agent:
         results: list[Any] = answer["results"]
         return results
 
+    def open(self) -> None:
+        """Start it, and wait until the SDK is imported: that takes seconds, and is no part of a call."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [*self.sdk.running(self.program), *self.arguments],
+                cwd=self.sdk.folder,
+                env={"PATH": "/usr/bin:/bin"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                encoding="utf-8",
+            )
+            assert self._read(self._process) == "ready\n"
+
     def close(self) -> None:
-        if "_process" in vars(self):
+        if self._process is not None:
             self._process.communicate(timeout=20)
             assert self._process.returncode == 0
 
     def _asked(self, line: str) -> str:
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        stdin.write(line + "\n")
-        stdin.flush()
-        answer = stdout.readline()
-        assert answer, f"{self.name} ended with status {self._process.wait()}; its messages are above"
-        return answer
+        assert self._process is not None, "open() comes first"
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        return self._read(self._process)
 
-    @cached_property
-    def _process(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [*self.sdk.running(self.program), *self.arguments],
-            cwd=self.sdk.folder,
-            env={"PATH": "/usr/bin:/bin"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-        )
+    def _read(self, process: subprocess.Popen[str]) -> str:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, f"{self.name} ended with status {process.wait()}; its messages are above"
+        return line
 
 
 def _agents() -> Iterator[Agent]:

@@ -24,7 +24,8 @@ _INTRODUCTION = """\
 # Conformance
 
 What a server must do for Gemini's stock clients to work, and the tests that prove it: `make conformance` runs them against whole servers, in float32. "Each client" are
-{clients}; "HTTP" is plain HTTP, where bytes, headers or malformed bodies matter. This page is generated: `.venv/bin/python -m tests.conformance.listing`.
+{clients}; "HTTP" is plain HTTP, where bytes, headers or malformed bodies matter. Batch jobs are not part of it yet. This page is
+generated: `.venv/bin/python -m tests.conformance.listing`.
 
 """
 
@@ -48,8 +49,8 @@ def document() -> str:
         text += f"## {section['title']}\n\n| | what holds | proved by |\n|---|---|---|\n"
         for number, sentence in section["items"].items():
             proof = "<br>".join(_written(each) for each in proved[int(number)])
-            left = checklist["left"].get(number)
-            cell = "<br>".join(filter(None, [proof, left and f"*{left}*"]))
+            remarks = [checklist[kind].get(number) for kind in ("left", "notes")]
+            cell = "<br>".join(filter(None, [proof, *(remark and f"*{remark}*" for remark in remarks)]))
             text += f"| {number} | {sentence} | {cell} |\n"
         text += "\n"
     return text.rstrip() + "\n"

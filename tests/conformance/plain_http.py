@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
@@ -28,9 +27,15 @@ _OUTSIDE_GENERATION_CONFIG = {
 class PlainHttp:
     name: str = "rest"
 
-    @cached_property
+    _http: httpx.Client | None = None
+
+    @property
     def http(self) -> httpx.Client:
-        return httpx.Client(timeout=TIMEOUT_SECONDS)
+        assert self._http is not None, "open() comes first"
+        return self._http
+
+    def open(self) -> None:
+        self._http = self._http or httpx.Client(timeout=TIMEOUT_SECONDS)
 
     def call(self, options: Json, operation: str, arguments: Json, leave_after: int = 0) -> list[Any]:
         config = dict(arguments.get("config", {}))
@@ -47,8 +52,8 @@ class PlainHttp:
         return [checked(self.http.request(method, address, headers=headers, json=body))]
 
     def close(self) -> None:
-        if "http" in vars(self):
-            self.http.close()
+        if self._http is not None:
+            self._http.close()
 
     def _paged(self, address: str, headers: dict[str, str], query: Json) -> list[Any]:
         found: list[Any] = []

@@ -172,7 +172,7 @@ def test_36_another_projects_cache_is_none(client: Client) -> None:
 
 
 def test_36_nor_does_the_time_tell_them_apart(http: httpx.Client, tiny_host: Host) -> None:
-    """Medians of calls that take turns; a query more, or a tokenisation, would show."""
+    """The quicker quarter of calls that take turns; a query more, or a tokenisation, would show."""
     with tiny_host.project() as stranger, stranger.http() as theirs:
         name = made(theirs)["name"]
         names = {"foreign": name, "absent": f"cachedContents/{'a' * len(name.partition('/')[2])}"}
@@ -185,11 +185,11 @@ def test_36_nor_does_the_time_tell_them_apart(http: httpx.Client, tiny_host: Hos
                 asking = {**body, "cachedContent": asked}
                 assert http.post(f"/v1beta/models/{TINY}:generateContent", json=asking).status_code == 403
                 seconds[kind].append(time.perf_counter() - started)
-        foreign, absent = (statistics.median(seconds[kind]) for kind in ("foreign", "absent"))
+        foreign, absent = (statistics.quantiles(seconds[kind])[0] for kind in ("foreign", "absent"))
         assert abs(foreign - absent) < max(0.001, 0.2 * absent)
 
 
 def test_36_a_key_of_the_same_project_is_no_stranger(tiny_host: Host, key: Key, http: httpx.Client) -> None:
-    with tiny_host.new_key(key.project_name).http() as colleague:
+    with tiny_host.new_key(key.project_id).http() as colleague:
         name = made(colleague)["name"]
         assert http.get(f"/v1beta/{name}").status_code == 200

@@ -48,6 +48,7 @@ async function answered({ client, operation, arguments: given, leaveAfter }) {
   return { results };
 }
 
+process.stdout.write("ready\n");
 for await (const line of createInterface({ input: process.stdin })) {
   process.stdout.write(JSON.stringify(await answered(JSON.parse(line))) + "\n");
 }

@@ -19,6 +19,7 @@ from google.genai import errors
 
 async def main(mode: str) -> None:
     options, client = None, None
+    say("ready")  # to import the SDK takes seconds, that no test should be charged with
     for line in sys.stdin:
         wish = json.loads(line)
         if client is None or wish["client"] != options:
@@ -30,9 +31,13 @@ async def main(mode: str) -> None:
         if wish["leaveAfter"]:  # aio streams stay open until their client is closed
             await close(client)
             client = None
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
+        say(json.dumps(answer))
     await close(client)
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 async def close(client: genai.Client | None) -> None:
