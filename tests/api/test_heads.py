@@ -1,5 +1,7 @@
 """What goes on and on before a body, or after one, is cut off; what ends is read, however it is split."""
 
+import json
+import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +9,8 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from tests.api.harness import Server
+from tests.api.harness import Server, user
+from tests.fakes.worker import Script
 
 PIECE_BYTES = 10_000
 ENDLESS_PIECES = 5_000  # more than a head may have, one read holds, and the buffers on the way take
@@ -67,3 +70,52 @@ def test_a_body_in_tiny_chunks_is_no_head(http: httpx.Client) -> None:
     """Each chunk's own frame is read beside its bytes."""
     padding = (b" " for _ in range(20_000))
     assert http.post("/v1/models/tiny:countTokens", content=padding).status_code == 400  # it has no contents
+
+
+JUNK = b"no HTTP at all\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [b"", GET + b"x-a b\r\n", POST + b"content-length: 1\r\n\r\n", POST + b"\r\nno number\r\n"],
+    ids=["line", "header", "two lengths", "chunk"],
+)
+def test_what_is_no_http_is_refused_in_the_envelope(server: Server, before: bytes) -> None:
+    with connected(server) as connection:
+        connection.sendall(before + JUNK)
+        head, body = received(connection).split(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["error"]["details"][0]["reason"] == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("after", [b"", JUNK], ids=["hang-up", "junk"])
+@pytest.mark.parametrize("queued_count", [0, 1, 2])
+@pytest.mark.parametrize("method", ["generateContent", "streamGenerateContent"])
+def test_a_request_learns_that_its_connection_has_ended_whatever_else_came_on_it(
+    server: Server, caplog: pytest.LogCaptureFixture, method: str, queued_count: int, after: bytes
+) -> None:
+    server.script = Script(hold_before=1)
+    with connected(server) as connection:
+        connection.sendall(generate_request(server, method) * (1 + queued_count))
+        server.wait_for(lambda: len(server.worker.sent) == 1)
+        if method == "streamGenerateContent":
+            connection.recv(12)
+        if after:
+            connection.sendall(after)
+            assert (b"HTTP/1.1 400 " in received(connection)) == (method == "generateContent")
+    server.wait_for(lambda: len(server.worker.cancelled) == 1)
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def generate_request(server: Server, method: str) -> bytes:
+    body = json.dumps({"contents": [user("hi")]})
+    head = f"POST /v1/models/tiny:{method}?key={server.key} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+    return (head + body).encode()
+
+
+def received(connection: socket.socket) -> bytes:
+    """All that comes until the other side ends the connection."""
+    answer = b""
+    while more := connection.recv(1 << 16):
+        answer += more
+    return answer
