@@ -13,6 +13,8 @@ from core.errors import SettingsInvalid
 
 PREFIX = "HEADSTART_"
 DEFAULT_MODEL = "smollm2-135m-instruct"
+_CENTURY_SECONDS = 100 * 365 * 86400  # an expiry must be an instant that Python and the databases can write
+_DEEPEST_JSON = 256  # what reads, checks and writes JSON is recursive
 
 
 class Settings(BaseSettings):
@@ -28,7 +30,7 @@ class Settings(BaseSettings):
         default_factory=lambda: user_cache_path("headstart") / "models",
         description="Folder for converted models. May be deleted: it is made again.",
     )
-    host: str = Field("127.0.0.1", description="Address the server listens on.")
+    host: str = Field("127.0.0.1", min_length=1, description="Address the server listens on.")
     port: int = Field(8080, ge=0, le=65535, description="Port the server listens on; 0 takes a free one.")
 
     model: str = Field(
@@ -51,7 +53,9 @@ class Settings(BaseSettings):
         "auto",
         description="Number format of weights and KV. auto: bfloat16 where native, else float16 on CUDA, float32 on CPU.",
     )
-    threads: int | None = Field(None, ge=1, description="CPU threads of the engine. Unset: one a core.")
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="CPU threads of the engine. Unset: one a core."
+    )
     arena_bytes: int | None = Field(
         None,
         ge=1 << 20,
@@ -71,7 +75,7 @@ class Settings(BaseSettings):
         3600, ge=1, description="Life of a cache created without an expiry, in seconds."
     )
     max_ttl_seconds: int = Field(
-        30 * 86400, ge=1, description="Longest life of a cache from now on, in seconds."
+        30 * 86400, ge=1, le=_CENTURY_SECONDS, description="Longest life of a cache from now on, in seconds."
     )
     max_caches_per_project: int = Field(1000, ge=0, description="Most live caches of one project.")
     max_cached_tokens_per_project: int | None = Field(
@@ -80,7 +84,7 @@ class Settings(BaseSettings):
         description="Most tokens in a project's live caches of one model. Unset: the arena is the limit.",
     )
     max_body_bytes: int = Field(32 << 20, ge=1, description="Largest request body, in bytes.")
-    max_json_depth: int = Field(64, ge=8, description="Deepest nesting of a request body.")
+    max_json_depth: int = Field(64, ge=8, le=_DEEPEST_JSON, description="Deepest nesting of a request body.")
 
     price_book: Path | None = Field(
         None, description="Price book (TOML). Unset: the example that is shipped."
@@ -108,6 +112,25 @@ class Settings(BaseSettings):
         "info", description="Least level that is logged."
     )
 
+    @field_validator("data_dir", "model_cache_dir", "price_book", mode="before")
+    @classmethod
+    def _check_not_empty(cls, value: object) -> object:
+        """An empty path would be the folder that the command happens to be called in."""
+        if value == "":
+            raise ValueError("it is empty: unset it, or name a path")
+        return value
+
+    @field_validator("data_dir", "model_cache_dir", "price_book")
+    @classmethod
+    def _expand_home(cls, value: Path | None) -> Path | None:
+        return None if value is None else _expanded(value)
+
+    @field_validator("model")
+    @classmethod
+    def _check_home(cls, value: str) -> str:
+        _expanded(Path(value))
+        return value
+
     @field_validator("model_aliases", mode="before")
     @classmethod
     def _split_aliases(cls, value: object) -> object:
@@ -134,6 +157,13 @@ class Settings(BaseSettings):
         if self.rebuild_caches and self.retire_caches:
             raise ValueError("rebuild_caches and retire_caches exclude each other: set one of them")
         return self
+
+
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ValueError(f"{path.parts[0]} is no user's home: write the path from its root") from None
 
 
 def load_settings(**overrides: Any) -> Settings:

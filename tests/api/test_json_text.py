@@ -5,6 +5,7 @@ import pytest
 
 from api import json_text
 from core.errors import InvalidArgument
+from core.settings import load_settings
 
 DEPTH = 64
 
@@ -29,6 +30,11 @@ class TestLoad:
     )
     def test_malformed_text_is_told_with_its_place(self, body: str) -> None:
         assert refused(body).startswith("Invalid JSON payload received. ")
+
+    def test_the_deepest_body_that_can_be_allowed_is_read_checked_and_written(self) -> None:
+        deepest = load_settings(max_json_depth=256).max_json_depth
+        body = b'{"a":' * deepest + b'"\\ud83d\\ude00"' + b"}" * deepest
+        assert json_text.dump(json_text.load(body, deepest)) == body
 
     @pytest.mark.parametrize("body", ["[]", "1", '"a"', "null"])
     def test_a_body_that_is_no_object_is_refused(self, body: str) -> None:

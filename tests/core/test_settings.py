@@ -1,6 +1,8 @@
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from annotated_types import Le
 
 from core.errors import SettingsInvalid
 from core.settings import Settings, load_settings
@@ -49,6 +51,17 @@ def test_what_is_passed_comes_before_the_environment(monkeypatch: pytest.MonkeyP
         ("MODEL_ALIASES", "models/gemini"),
         ("SWEEP_INTERVAL_SECONDS", "61"),
         ("LOG_LEVEL", "loud"),
+        ("HOST", ""),
+        ("DATA_DIR", ""),
+        ("MODEL_CACHE_DIR", ""),
+        ("PRICE_BOOK", ""),
+        ("DATA_DIR", "~no-such-user/x"),
+        ("MODEL_CACHE_DIR", "~no-such-user/x"),
+        ("PRICE_BOOK", "~no-such-user/x"),
+        ("MODEL", "~no-such-user/x"),
+        ("THREADS", "99999999999"),
+        ("MAX_TTL_SECONDS", "1000000000000000"),
+        ("MAX_JSON_DEPTH", "257"),
     ],
 )
 def test_a_bad_value_is_refused_and_its_variable_named(
@@ -59,6 +72,22 @@ def test_a_bad_value_is_refused_and_its_variable_named(
         load_settings()
     assert caught.value.message.startswith(f"HEADSTART_{name}: ")
     assert caught.value.field == name.lower()
+
+
+def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("DATA_DIR", "MODEL_CACHE_DIR", "PRICE_BOOK"):
+        monkeypatch.setenv(f"HEADSTART_{name}", "~/x")
+    settings = load_settings()
+    assert {settings.data_dir, settings.model_cache_dir, settings.price_book} == {tmp_path / "x"}
+
+
+def test_the_longest_life_that_can_be_set_ends_at_an_instant() -> None:
+    (at_most,) = (
+        each.le for each in Settings.model_fields["max_ttl_seconds"].metadata if isinstance(each, Le)
+    )
+    longest = load_settings(max_ttl_seconds=at_most).max_ttl_seconds
+    assert (datetime.now(UTC) + timedelta(seconds=longest)).year < 9999
 
 
 def test_every_bad_value_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
