@@ -89,10 +89,11 @@ def _run(
     )
     config = server_config(create_app(state), settings.host, settings.port)
     server = _Server(config, announce, running.transport.close)
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # uvicorn puts back the handlers it found and raises the signal once more: it must not end the process then, with
-        # usage unsettled and the data folder locked.
-        signal.signal(each, server.handle_exit)
+        # usage unsettled and the data folder locked. A terminal that is closed stops the server too, unless nohup keeps it.
+        if each is not signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN:
+            signal.signal(each, server.handle_exit)
     # What is loaded by now stays until the end: the collector need not look at it, least of all when the process exits.
     gc.freeze()
     server.run(sockets=[listener])

@@ -1,5 +1,7 @@
 """SIGTERM with requests under way: what can finish does, the rest is told, all is settled, and the status is 0."""
 
+import os
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -60,6 +62,24 @@ def test_requests_finish_or_are_told(home: Home) -> None:
     assert quantities(bill)["output_tokens"] == sum(owed)
     assert home.customer(again).ask("Be brief.", name, tokens=30) == expected
     assert again.terminate() == 0
+
+
+def test_a_closed_terminal_stops_it_in_order_unless_it_was_told_to_stay(home: Home) -> None:
+    server = home.start()
+    os.kill(server.pid, signal.SIGHUP)
+    assert server.wait() == 0
+    assert not (home.data_dir / "pid").exists()
+
+    home.before_start = ignore_hang_ups
+    server = home.start()
+    os.kill(server.pid, signal.SIGHUP)
+    assert home.customer(server).names() == []
+    assert server.terminate() == 0
+
+
+def ignore_hang_ups() -> None:
+    """What nohup does."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def stream(customer: Customer, name: str, question: str, tokens: int) -> Answer:
