@@ -19,5 +19,7 @@ class Kind(StrEnum):
 def quick_folder() -> Iterator[Path]:
     """A folder in memory where there is one: every commit of SQLite's waits for its disk."""
     folder = Path(tempfile.mkdtemp(prefix="headstart-test-", dir=_IN_MEMORY if _IN_MEMORY.is_dir() else None))
-    yield folder
-    shutil.rmtree(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
