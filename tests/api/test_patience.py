@@ -88,7 +88,9 @@ class TestHangingUp:
         with connection(server, CREATE, CACHE):
             server.wait_for(lambda: len(server.worker.sent) == 1)
         server.wait_for(lambda: cache_row(server).state == CacheState.FAILED)
-        assert server.worker.cancelled == [cache_row(server).id]
+        server.wait_for(
+            lambda: server.worker.cancelled == [cache_row(server).id]
+        )  # told after the row has ended
         with server.state.database.read() as session:
             assert session.query(Usage).filter_by(project_id=server.project_id).all() == []
 
