@@ -22,7 +22,8 @@ serve: init ## start the server on 127.0.0.1:8080 and print a snippet to paste
 	@$(BIN)/headstart serve
 
 test: init postgresql ## what CI runs: format, lint, types, import contracts, tests
-	@$(MAKE) --no-print-directory -j2 --output-sync=line format-check lint types contracts unit
+	@$(MAKE) --no-print-directory -j2 --output-sync=line format-check lint types contracts
+	@$(MAKE) --no-print-directory unit
 
 format-check: init ## is everything formatted?
 	$(BIN)/ruff format --check .
@@ -37,7 +38,7 @@ contracts: init ## who may import whom
 	$(BIN)/lint-imports
 
 unit: init postgresql ## the tests alone; one file: .venv/bin/pytest tests/billing/test_rating.py
-	$(BIN)/pytest
+	OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadfile
 
 conformance: init ## every version of the stock clients against a whole server; see docs/conformance.md
 	@$(BIN)/python scripts/conformance_environments.py
