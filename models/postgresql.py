@@ -1,10 +1,11 @@
 """What is PostgreSQL's own: its address, how its connections are set up, and who may have a database to himself."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import URL, Engine, func, make_url, select, text
+from sqlalchemy import URL, Connection, Engine, func, make_url, select, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -15,6 +16,7 @@ _LOCK_MILLISECONDS = 10_000
 _DEFAULTS = {"connect_timeout": 10, "application_name": "headstart", "client_encoding": "utf8"}
 # The number of our advisory lock; any would do that nobody else uses in this database.
 _SOLE_USE = int.from_bytes(b"headstrt", "big")
+_SOLE_USE_PATIENCE_SECONDS = 2.0
 
 
 def postgresql_url(address: str) -> URL:
@@ -68,7 +70,7 @@ def sole_use(engine: Engine) -> Iterator[None]:
     connections between transactions, loses it: it keeps mistakes away, and no more.
     """
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        if not connection.scalar(select(func.pg_try_advisory_lock(_SOLE_USE))):
+        if not _is_free_soon(connection):
             raise DatabaseLocked(
                 f"The database {engine.url.database} is in use by another server or migration. Stop that one, or set "
                 "HEADSTART_DATABASE_URL to another database.",
@@ -76,6 +78,16 @@ def sole_use(engine: Engine) -> Iterator[None]:
             )
         connection.detach()  # so that leaving ends it, where the pool would keep it, and the lock
         yield
+
+
+def _is_free_soon(connection: Connection) -> bool:
+    """Take the lock. PostgreSQL ends the connection of a process that has just ended some moments later than that."""
+    give_up_at = time.monotonic() + _SOLE_USE_PATIENCE_SECONDS
+    while not connection.scalar(select(func.pg_try_advisory_lock(_SOLE_USE))):
+        if time.monotonic() >= give_up_at:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def _wrong(what: str) -> SettingsInvalid:
