@@ -180,7 +180,9 @@ def test_a_start_that_is_killed_is_made_up_for_by_the_next(stage: Stage, kept: s
     """With a build and a generation to settle that another kill has cut off."""
     stage.settle()
     customer, project_id = stage.customer, stage.customer.project_id
-    body = customer.body(QUESTION, kept, tokens=900)
+    body = customer.body(QUESTION, None, tokens=700)
+    # As slow as an answer can be, so that it is surely under way when the create comes.
+    body["generationConfig"] |= {"candidateCount": 4, "responseLogprobs": True, "logprobs": 20}
     before, asked_before = len(stage.caches()), len(stage.truth.asked)
     with customer.begun(customer.path("generateContent"), body):
         wait_until(
