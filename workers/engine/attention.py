@@ -69,9 +69,13 @@ def flash_cpu_attention(
     mask: torch.Tensor | None = None,
     is_causal: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """torch's fused CPU kernel. It kills the process on zero tokens, so that is checked here."""
+    """torch's fused CPU kernel.
+
+    It kills the process on zero tokens, and reads something else where the numbers of a row do not lie side by side.
+    """
     if key.shape[2] == 0:
         raise ValueError("attention over zero tokens")
+    query, key, value = (each if each.stride(-1) == 1 else each.contiguous() for each in (query, key, value))
     out, lse = _flash_cpu(query, key, value, 0.0, is_causal, attn_mask=mask, scale=scale)
     return out, lse
 

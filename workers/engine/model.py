@@ -12,6 +12,7 @@ from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedMod
 from transformers.utils.logging import disable_progress_bar
 
 from workers.engine.config import ModelShape
+from workers.engine.linear import speed_up_few_rows
 from workers.engine.step import Step
 
 _ATTENTION = "headstart"
@@ -44,6 +45,7 @@ class Model:
     def __init__(self, module: PreTrainedModel) -> None:
         module.set_attn_implementation(_ATTENTION)
         module.train(mode=False)
+        speed_up_few_rows(module)
         self._module = module
         config = module.config
         heads: int = config.num_attention_heads

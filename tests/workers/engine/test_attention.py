@@ -69,6 +69,16 @@ def test_views_of_a_slab_are_read_in_place(backend: PartialAttention) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("scattered", [0, 1, 2])
+def test_rows_whose_numbers_lie_apart_are_read_as_they_are(backend: PartialAttention, scattered: int) -> None:
+    parts = [random(1, 6, 5, 64), random(1, 2, 90, 64, seed=1), random(1, 2, 90, 64, seed=2)]
+    expected = backend(*parts, scale=0.125)
+    parts[scattered] = parts[scattered].transpose(-1, -2).contiguous().transpose(-1, -2)
+    for actual, wanted in zip(backend(*parts, scale=0.125), expected, strict=True):
+        torch.testing.assert_close(actual, wanted)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_causal_part_hides_what_comes_later(backend: PartialAttention) -> None:
     query, key = random(1, 4, 9, 16), random(1, 2, 9, 16, seed=1)
     out, lse = backend(query, key, key, scale=0.25, is_causal=True)
