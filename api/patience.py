@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from starlette.requests import Request
+from starlette.types import Receive
 
 from core.errors import Cancelled, DeadlineExceeded, InvalidArgument
 
@@ -15,12 +16,19 @@ _HEADER = "x-server-timeout"  # whole seconds, sent by Google's SDKs whose calle
 
 
 class Patience:
-    """Enter it after the body was read: it listens for the one message that can still come, the hang-up."""
+    """Enter it after the body was read: it listens for the one message that can still come, the hang-up.
 
-    def __init__(self, request: Request, longest_seconds: float) -> None:
-        self._receive = request.receive
-        self._seconds = allowed_seconds(request, longest_seconds)
-        self._deadline = request.state.arrived + self._seconds
+    arrived: of the request, by time.monotonic(); it may take `seconds` from then on.
+    """
+
+    def __init__(self, receive: Receive, arrived: float, seconds: float) -> None:
+        self._receive = receive
+        self._seconds = seconds
+        self._deadline = arrived + seconds
+
+    @classmethod
+    def of(cls, request: Request, longest_seconds: float) -> Self:
+        return cls(request.receive, request.state.arrived, allowed_seconds(request, longest_seconds))
 
     async def __aenter__(self) -> Self:
         self._gone = asyncio.create_task(self._hang_up())

@@ -53,7 +53,7 @@ async def create(request: Request, caller: CachesCaller) -> Response:
     state = api_state(request)
     body = await read_json(request)
     idempotency = await state.pools.compute(lambda: read_idempotency(request, body))
-    async with Patience(request, state.settings.request_timeout_seconds) as patience:
+    async with Patience.of(request, state.settings.request_timeout_seconds) as patience:
         cache = None
         if idempotency is not None:
             cache = await find_made(state, caller, idempotency, patience)

@@ -129,7 +129,7 @@ def _top_logprobs(config: GenerationConfig) -> int | None:
 
 
 def _patience(state: ApiState, request: Request) -> Patience:
-    return Patience(request, state.settings.request_timeout_seconds)
+    return Patience.of(request, state.settings.request_timeout_seconds)
 
 
 async def _pieces(run: Running, answer: Answer) -> AsyncIterator[dict[str, Any]]:
