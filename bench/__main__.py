@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench import fanout, ttft
 from bench.contestant import Description
 from bench.document import write_page
-from bench.machine import load, this_machine
+from bench.machine import load, this_machine, wait_until_quiet
 from bench.plan import FULL, QUICK, Plan
 from bench.remote import ContestantFailed, Remote, remote
 from bench.report import Circumstances, Outcome, as_json, claims, overview
@@ -56,7 +56,7 @@ def document_command() -> None:
 
 
 def run(name: str, as_line: bool, plan: Plan, peers: str | None) -> None:
-    load_before = load()
+    load_before = load() if plan.is_quick else quiet_load()
     chosen = [OURS, OURS_HTTP, *choose_peers(peers)]
     _, served_model = load_served_model(load_settings(), silent)
     workload = Workload(served_model.format)
@@ -111,6 +111,13 @@ def choose_peers(given: str | None) -> list[str]:
                 f"{name} is not installed: make bench installs the peers", param_hint="--peers"
             )
     return names
+
+
+def quiet_load() -> tuple[float, float, float]:
+    with Console(stderr=True).status("waiting until the machine is quiet") as status:
+        return wait_until_quiet(
+            lambda now: status.update(f"waiting until the machine is quiet: load {now:.1f}")
+        )
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 import os
 import platform
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from workers.engine.memory import usable_memory_bytes
 _CPU_INFO = Path("/proc/cpuinfo")
 _FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
 _QUIET_LOAD = 0.5  # running programs beside ours, a minute's average
+_LONGEST_WAIT_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +54,15 @@ def load() -> tuple[float, float, float]:
 
 def is_quiet(one_minute: float) -> bool:
     return one_minute <= _QUIET_LOAD
+
+
+def wait_until_quiet(tell: Callable[[float], None]) -> tuple[float, float, float]:
+    """Let the load of what ran before (a set-up, say) fade, for some minutes at most. Gives the load then.
+
+    tell: called every second with the load so far.
+    """
+    started = time.monotonic()
+    while not is_quiet(load()[0]) and time.monotonic() - started < _LONGEST_WAIT_SECONDS:
+        tell(load()[0])
+        time.sleep(1.0)
+    return load()
