@@ -12,10 +12,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench import fanout, ttft
 from bench.contestant import Description
 from bench.document import write_page
+from bench.figures import find_voids
 from bench.machine import load, this_machine, wait_until_quiet
 from bench.plan import FULL, QUICK, Plan
 from bench.remote import ContestantFailed, Remote, remote
-from bench.report import Circumstances, Outcome, as_json, claims, overview
+from bench.report import Circumstances, Outcome, as_json, claims, described, overview
 from bench.roster import OURS, OURS_HTTP, PEERS, ROSTER, installed_peers
 from bench.workload import Workload
 from core.settings import load_settings
@@ -85,7 +86,10 @@ def measure_ttft(
     with started(names, descriptions) as contestants, progress("ttft", ttft.count_steps(names, plan)) as tick:
         measured = ttft.measure(contestants, workload, plan, tick)
     absolutes = {name: ttft.absolutes(times) for name, times in measured.items()}
-    return Outcome("ttft", ttft.figures(measured, plan), absolutes, ttft.find_voids(measured, plan))
+    at_longest = {name: times[plan.longest] for name, times in measured.items()}
+    return Outcome(
+        "ttft", ttft.figures(measured, plan), absolutes, [] if plan.is_quick else find_voids(at_longest)
+    )
 
 
 def measure_fanout(
@@ -95,8 +99,13 @@ def measure_fanout(
     steps = fanout.count_steps(names, plan)
     with started(names, descriptions) as contestants, progress("fanout", steps) as tick:
         measured = fanout.measure(contestants, workload, plan, tick)
-    absolutes = {name: fanout.absolutes(runs) for name, runs in measured.items()}
-    return Outcome("fanout", fanout.figures(measured, plan), absolutes, [])
+    absolutes = {name: fanout.absolutes(runs) for name, runs in measured.runs.items()}
+    return Outcome(
+        "fanout",
+        fanout.figures(measured.runs, plan),
+        absolutes,
+        [] if plan.is_quick else find_voids(measured.alone),
+    )
 
 
 def choose_peers(given: str | None) -> list[str]:
@@ -157,8 +166,7 @@ def show(outcomes: list[Outcome], descriptions: dict[str, Description], around: 
         f"{machine.cpu}, {machine.cores} cores, {machine.memory_gib:g} GiB, {' '.join(machine.flags)}"
     )
     for name, each in descriptions.items():
-        facts = {**each.versions, **each.settings}
-        console.print(f"{ROSTER[name].title}: " + ", ".join(f"{key} {value}" for key, value in facts.items()))
+        console.print(described(name, each.versions, each.settings))
     for outcome in outcomes:
         console.print(overview(outcome))
         console.print(claims(outcome, around))

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import TARGETS
+from bench.report import described, shown
 from bench.roster import ROSTER
 
 _DOCS = Path(__file__).parents[1] / "docs"
@@ -46,7 +47,7 @@ def _circumstances(record: dict[str, Any]) -> list[str]:
 
 def _claims(record: dict[str, Any]) -> list[str]:
     rows = [
-        f"| `{name}` | {_shown(record[name])} | {'≤' if target.aim < target.must else '≥'} {target.must:g} | {target.aim:g} |"
+        f"| `{name}` | {shown(record[name])} | {target.sign} {target.must:g} | {target.aim:g} |"
         for name, target in TARGETS.items()
         if name in record
     ]
@@ -70,21 +71,14 @@ def _absolutes(record: dict[str, Any]) -> list[str]:
         ]
         for contestant, by_size in by_contestant.items():
             for size, values in by_size.items():
-                cells = " | ".join(_shown(values.get(name)) for name in names)
+                cells = " | ".join(shown(values.get(name)) for name in names)
                 lines.append(f"| {ROSTER[contestant].title} | {size} | {cells} |")
         lines.append("")
     return lines[:-1]
 
 
 def _settings(record: dict[str, Any]) -> list[str]:
-    lines = []
-    for name, each in record["contestants"].items():
-        facts = {**each["versions"], **each["settings"]}
-        lines.append(
-            f"- {ROSTER[name].title}: " + ", ".join(f"{key} {value}" for key, value in facts.items())
-        )
-    return lines
-
-
-def _shown(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.4g}"
+    return [
+        f"- {described(name, each['versions'], each['settings'])}"
+        for name, each in record["contestants"].items()
+    ]

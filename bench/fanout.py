@@ -1,10 +1,11 @@
 """Many questions at once against one kept prefix: tokens a second, and how far the process grows."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from bench.contestant import FannedOut, FanningOut
-from bench.figures import median, ratio
+from bench.figures import Times, median, ratio
 from bench.plan import Plan
 from bench.roster import BATCHING, OPENVINO, OURS, OURS_HTTP
 from bench.workload import Workload
@@ -13,7 +14,15 @@ CONTESTANTS = (OURS, OURS_HTTP, OPENVINO, BATCHING)
 # It copies the whole prefix for each request in each step: a narrow round of short answers takes a minute and tells enough.
 NARROW_WIDTH, NARROW_TOKENS = 8, 4
 
-Measured = dict[str, dict[int, list[FannedOut]]]
+Runs = dict[str, dict[int, list[FannedOut]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """runs: of each contestant, by the number of questions at once. alone: its cold, and one question by itself."""
+
+    runs: Runs
+    alone: dict[str, Times]
 
 
 def rounds(name: str, width: int, plan: Plan) -> int:
@@ -29,13 +38,16 @@ def count_steps(names: list[str], plan: Plan) -> int:
 def measure(
     contestants: Mapping[str, FanningOut], workload: Workload, plan: Plan, tick: Callable[[str], None]
 ) -> Measured:
-    measured: Measured = {name: {width: [] for width in plan.widths} for name in contestants}
+    runs: Runs = {name: {width: [] for width in plan.widths} for name in contestants}
+    alone = {name: Times() for name in contestants}
     documents = {name: workload.document(plan.longest) for name in contestants}
     for name, contestant in contestants.items():
         tick(f"{plan.longest:,} new tokens: {name}")
-        contestant.keep(documents[name])
+        alone[name].cold.append(contestant.keep(documents[name]).seconds)
         tick(f"warming up: {name}")
-        contestant.fan_out([workload.prompt(documents[name], workload.question())], NARROW_TOKENS)
+        first, second = (workload.prompt(documents[name], workload.question()) for _ in range(2))
+        contestant.fan_out([first], NARROW_TOKENS)
+        alone[name].hit.append(contestant.fan_out([second], 1).seconds)
     for width in plan.widths:
         for number in range(plan.fan_rounds):
             questions = [workload.question() for _ in range(width)]
@@ -44,8 +56,8 @@ def measure(
                     tick(f"{width} at once: {name}")
                     prompts = [workload.prompt(documents[name], question) for question in questions]
                     tokens = NARROW_TOKENS if name == BATCHING else plan.output_tokens
-                    measured[name][width].append(contestant.fan_out(prompts, tokens))
-    return measured
+                    runs[name][width].append(contestant.fan_out(prompts, tokens))
+    return Measured(runs, alone)
 
 
 def throughput(runs: list[FannedOut]) -> float | None:
@@ -53,8 +65,8 @@ def throughput(runs: list[FannedOut]) -> float | None:
     return median([run.output_tokens / run.seconds for run in runs])
 
 
-def figures(measured: Measured, plan: Plan) -> dict[str, float | None]:
-    ours, peer = measured[OURS], measured.get(OPENVINO, {})
+def figures(runs: Runs, plan: Plan) -> dict[str, float | None]:
+    ours, peer = runs[OURS], runs.get(OPENVINO, {})
     wide, narrow = plan.widths
     # The first round: what later ones need, the process has by then.
     first = ours[wide][0]

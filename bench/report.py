@@ -85,12 +85,11 @@ def claims(outcome: Outcome, around: Circumstances) -> Table:
     judged = verdicts(outcome.figures) if not around.reservations else {}
     for name, target in TARGETS.items():
         if name in outcome.figures:
-            sign = "≤" if target.aim < target.must else "≥"
             table.add_row(
                 name,
                 shown(outcome.figures[name]),
-                f"{sign} {target.must:g}",
-                f"{sign} {target.aim:g}",
+                f"{target.sign} {target.must:g}",
+                f"{target.sign} {target.aim:g}",
                 judged.get(name, "reported only"),
             )
     return table
@@ -111,6 +110,12 @@ def overview(outcome: Outcome) -> Table:
             table.add_row(ROSTER[contestant].title, size, *(shown(values.get(name)) for name in names))
         table.add_section()
     return table
+
+
+def described(name: str, versions: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """A contestant's title, and what a reader needs to run it again."""
+    facts = {**versions, **settings}
+    return f"{ROSTER[name].title}: " + ", ".join(f"{key} {value}" for key, value in facts.items())
 
 
 def scalars(values: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bench.contestant import Asking
-from bench.figures import Times, find_void, median, ratio
+from bench.figures import Times, median, ratio
 from bench.plan import Plan
 from bench.roster import GENERATE, LLAMA, OPENVINO, OURS, OURS_HTTP
 from bench.workload import Document, Workload
@@ -78,15 +78,6 @@ def figures(measured: Measured, plan: Plan) -> dict[str, float | None]:
         "openvino_hit_ttft_ms": ratio(median(peer.hit), 1e-3),
         "openvino_cold_s": median(peer.cold),
     }
-
-
-def find_voids(measured: Measured, plan: Plan) -> list[str]:
-    """Asked of the peer that figures are claimed against, and not of short documents: their cold is too quick."""
-    if OPENVINO not in measured or plan.is_quick:
-        return []
-    times = measured[OPENVINO][plan.longest]
-    reason = find_void(OPENVINO, median(times.cold), median(times.hit))
-    return [] if reason is None else [reason]
 
 
 def absolutes(times: dict[int, Times]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from google import genai
 from google.genai import types
 
 from bench.contestant import Asked, Description, FannedOut, Kept
-from bench.serve_settings import changed_settings, deciding_settings
+from bench.serve_settings import changed_settings
 from bench.versions import versions
 from bench.workload import Document, Prompt
 from cli.demo.client import served_model
@@ -31,11 +31,9 @@ class OverHttp:
         self._cache_name: str | None = None
 
     def describe(self) -> Description:
-        settings = load_settings()
+        """The server chooses as the one in process does, which names what was chosen."""
         return Description(
-            versions("headstart-server", "google-genai"),
-            deciding_settings(settings),
-            changed_settings(settings),
+            versions("headstart-server", "google-genai"), {}, changed_settings(load_settings())
         )
 
     def keep(self, document: Document) -> Kept:

@@ -95,10 +95,12 @@ class InProcess:
             return await asyncio.gather(*answers)
 
         answers: list[list[float]] = []
+        engine = self._server.engine
+        engine.call(lambda _: engine.counters.forget_peaks()).result()
         started = time.perf_counter()
         growth = growth_bytes(lambda: answers.extend(self._runner.run(all_of_them())))
         last = max(times[-1] for times in answers)
-        counted = self._server.engine.counters.peak_request_bytes
+        counted = engine.counters.peak_request_bytes
         return FannedOut(last - started, sum(map(len, answers)), growth, counted)
 
     def close(self) -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer import BadParameter
 
 from bench import fanout, ttft
+from bench.__main__ import choose_peers
 from bench.contestants.agreement import agreement_with_float32
 from bench.plan import Plan
 from bench.remote import ContestantFailed, Remote, remote
-from bench.roster import OURS, PEERS, ROSTER, installed_peers
+from bench.roster import BATCHING, GENERATE, LLAMA, OURS, OURS_HTTP
 from bench.workload import Workload
 from prompting.format import PromptFormat
 from tests.tiny_models import tiny_model_folder
@@ -66,13 +68,15 @@ def test_fan_out(ours: Remote, workload: Workload) -> None:
     ticks: list[str] = []
     measured = fanout.measure({OURS: ours}, workload, PLAN, ticks.append)
     assert len(ticks) == fanout.count_steps([OURS], PLAN)
-    for width, runs in measured[OURS].items():
+    for width, runs in measured.runs[OURS].items():
         assert [run.output_tokens for run in runs] == [width * PLAN.output_tokens] * PLAN.fan_rounds
-    first = measured[OURS][4][0]
+    alone = measured.alone[OURS]
+    assert len(alone.cold) == len(alone.hit) == 1
+    first = measured.runs[OURS][4][0]
     assert first.counted_bytes is not None
     # At least one request: 2 layers of 2 heads of 16 numbers for each token, keys and values, and logits.
     assert first.counted_bytes > 4 * (18 * 2 * 2 * 2 * 16 + 49152)
-    assert fanout.figures(measured, PLAN)["memory_growth_ratio"] is not None
+    assert fanout.figures(measured.runs, PLAN)["memory_growth_ratio"] is not None
 
 
 def test_it_says_what_it_is(ours: Remote) -> None:
@@ -88,8 +92,26 @@ def test_a_contestant_that_fails_is_told_with_its_log() -> None:
         pass
 
 
-def test_peers_are_asked_for_only_where_they_are_installed() -> None:
-    assert set(installed_peers()) == {name for name in PEERS if ROSTER[name].is_here()}
+def test_peers_are_chosen_among_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert choose_peers(f"{GENERATE}, {BATCHING}") == [GENERATE, BATCHING]
+    assert LLAMA not in choose_peers(None)
+    with pytest.raises(BadParameter, match="make bench installs"):
+        choose_peers(LLAMA)
+    with pytest.raises(BadParameter, match="none of"):
+        choose_peers("nobody")
+
+
+def test_over_http(folder: Path, workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADSTART_MODEL", str(folder))
+    monkeypatch.setenv("HEADSTART_ARENA_BYTES", str(64 << 20))
+    with remote(OURS_HTTP) as contestant:
+        document = workload.document(200)
+        assert contestant.keep(document).seconds > 0
+        prompts = [workload.prompt(document, workload.question()) for _ in range(2)]
+        fanned_out = contestant.fan_out(prompts, 3)
+    assert fanned_out.seconds > 0
+    assert 0 < fanned_out.output_tokens <= 6
 
 
 def test_agreement_with_float32(folder: Path) -> None:

@@ -44,6 +44,9 @@ class Counters:
     peak_logit_bytes: int = 0
     peak_workspace_bytes: int = 0
 
+    def forget_peaks(self) -> None:
+        self.peak_tail_bytes = self.peak_logit_bytes = self.peak_workspace_bytes = 0
+
     @property
     def peak_request_bytes(self) -> int:
         return self.peak_tail_bytes + self.peak_logit_bytes + self.peak_workspace_bytes
