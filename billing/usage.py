@@ -56,6 +56,29 @@ def finalise(
     return rows.finalise(session, request_id, attempt, output_tokens, at, end_reason)
 
 
+def was_finalised(
+    session: Session, request_id: str, attempt: int, output_tokens: int, end_reason: str
+) -> bool:
+    """Whether a row is owed already with exactly this: a commit can succeed although its answer was lost."""
+    row = rows.find_usage(session, request_id)
+    return row is not None and (row.state, row.attempt, row.output_tokens, row.end_reason) == (
+        UsageState.FINAL,
+        attempt,
+        output_tokens,
+        end_reason,
+    )
+
+
+def was_voided(session: Session, request_id: str, attempt: int, end_reason: str) -> bool:
+    """Whether a row has ended unbilled already for this reason, as above."""
+    row = rows.find_usage(session, request_id)
+    return row is not None and (row.state, row.attempt, row.end_reason) == (
+        UsageState.VOID,
+        attempt,
+        end_reason,
+    )
+
+
 def void(session: Session, request_id: str, attempt: int, at: datetime, end_reason: str) -> bool:
     """End a reserved row unbilled: it failed before its first token, or whoever ran it died."""
     return rows.void(session, request_id, attempt, at, end_reason)

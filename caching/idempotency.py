@@ -44,13 +44,15 @@ def find_made_cache(
     row = find_idempotency_key(session, project_id, idempotency.key_digest)
     if row is None or row.created_at <= now - KEPT:
         return None
+    cache = find_cache(session, project_id, row.cache_id)
+    if cache is None or cache.state == CacheState.FAILED:
+        return None  # what failed leaves the key free, for another body too
     if row.body_digest != idempotency.body_digest:
         raise IdempotencyMismatch(
             "This Idempotency-Key was sent with another body. Repeat that body, or take a new key.",
             field="Idempotency-Key",
         )
-    cache = find_cache(session, project_id, row.cache_id)
-    return None if cache is None or cache.state == CacheState.FAILED else cache
+    return cache
 
 
 def create_once(

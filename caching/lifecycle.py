@@ -136,6 +136,12 @@ def activate(session: Session, clock: Clock, cache_id: str, fencing_token: int, 
     return True
 
 
+def was_activated(session: Session, cache_id: str, fencing_token: int) -> bool:
+    """Whether it is ACTIVE under this token: asked when a commit may have succeeded although its answer was lost."""
+    cache = lock_cache_by_id(session, cache_id)
+    return cache is not None and (cache.state, cache.fencing_token) == (CacheState.ACTIVE, fencing_token)
+
+
 def rebuilt(session: Session, cache_id: str, holder: Holder) -> bool:
     """Record where the KV of a usable cache lies again; False, and nothing recorded, if the cache has ended. Bills nothing."""
     cache = lock_cache_by_id(session, cache_id)

@@ -37,10 +37,6 @@ class Generate:
     candidate_count: int = 1
     top_logprobs: int | None = None
 
-    @property
-    def channel_id(self) -> str:
-        return self.request_id
-
 
 @dataclass(frozen=True, slots=True)
 class BuildCache:
@@ -48,10 +44,6 @@ class BuildCache:
 
     cache_id: str
     fencing_token: int
-
-    @property
-    def channel_id(self) -> str:
-        return self.cache_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +87,7 @@ class BuiltEvent:
 
 @dataclass(frozen=True, slots=True)
 class FailedEvent:
-    """The request ended without its result; what it owes, if anything, is recorded."""
+    """The request ended without its result. What it owes is recorded, unless the error is that it could not be."""
 
     number: int
     error: AppError

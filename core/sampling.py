@@ -9,7 +9,7 @@ class Sampling:
 
     temperature: 0 is greedy. top_p: (0, 1], 1 keeps everything. top_k: 0 keeps everything.
     seed: any integer of 64 bits; each draw is keyed by (seed, position), so a request that is repeated or
-    continued elsewhere draws the same tokens, whoever shares its batch.
+    continued elsewhere draws the same tokens, whoever shares its steps.
     presence_penalty, frequency_penalty: [-2, 2], taken off the logit of a token that the answer has already, once and per
     occurrence. The prompt does not count.
     """

@@ -5,11 +5,13 @@ posts nothing.
 """
 
 import logging
+import threading
 from collections.abc import Callable
+from itertools import count
 
 from caching import lifecycle
 from core.clock import Clock, instant
-from core.errors import AppError, CacheNotFound, DeadlineExceeded, Unavailable
+from core.errors import AppError, CacheNotFound, Cancelled, DeadlineExceeded, Unavailable
 from core.ids import cache_name
 from core.messages import BuildCache, BuiltEvent, FailedEvent, LastEvent
 from models.cache import find_token_ids, list_caches_to_rebuild
@@ -39,6 +41,20 @@ class CacheBuilds:
         self._clock = clock
         self._units = units
         self._publish = publish
+        self._lock = threading.Lock()
+        self._starting: dict[str, bool] = {}  # builds not with the engine so far: whether they were cancelled
+
+    def announce(self, cache_id: str) -> None:
+        """A build is about to start: from now on it can be cancelled."""
+        with self._lock:
+            self._starting[cache_id] = False
+
+    def cancel(self, cache_id: str) -> None:
+        """Stop a build before the engine has it, or at its next chunk. Unknown ids are ignored."""
+        with self._lock:
+            if cache_id in self._starting:
+                self._starting[cache_id] = True
+        self._engine.cancel(cache_id)
 
     def build(self, message: BuildCache) -> None:
         """Compute a new cache, activate it and tell its channel. Called on a unit's thread."""
@@ -48,14 +64,23 @@ class CacheBuilds:
             return
 
         def on_end(ending: Ending, error: AppError | None) -> None:
+            tries = count(1)
             self._units.settle(
-                lambda: self._end_build(message, ending, error), lambda e: self.fail(message, e)
+                lambda: self._end_build(message, ending, error, is_retry=next(tries) > 1),
+                lambda e: self.fail(message, e),
             )
 
-        self._engine.build(Build(message.cache_id, token_ids, [on_end]))
+        with self._lock:
+            is_cancelled = self._starting.pop(message.cache_id, False)
+            if not is_cancelled:
+                self._engine.build(Build(message.cache_id, token_ids, [on_end]))
+        if is_cancelled:
+            self.fail(message, Cancelled("The build was cancelled."))
 
     def fail(self, message: BuildCache, error: AppError) -> None:
         """A build that came to nothing: end the row unbilled, give its memory back, tell whoever waits."""
+        with self._lock:
+            self._starting.pop(message.cache_id, None)
         self._engine.drop(message.cache_id)
 
         def end_row() -> None:
@@ -95,14 +120,16 @@ class CacheBuilds:
             self.rebuild(cache_id, is_urgent=False, on_error=lambda _: None)
         return len(ids)
 
-    def _end_build(self, message: BuildCache, ending: Ending, error: AppError | None) -> None:
+    def _end_build(
+        self, message: BuildCache, ending: Ending, error: AppError | None, *, is_retry: bool
+    ) -> None:
         if ending != Ending.BUILT:
             self.fail(message, error or _stopping())
             return
         with self._database.write() as session:
-            is_active = lifecycle.activate(
-                session, self._clock, message.cache_id, message.fencing_token, self._holder
-            )
+            claim = message.cache_id, message.fencing_token
+            is_active = lifecycle.activate(session, self._clock, *claim, self._holder)
+            is_active = is_active or (is_retry and lifecycle.was_activated(session, *claim))
         if is_active:
             self._publish(message.cache_id, BuiltEvent(0))
         else:

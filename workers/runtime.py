@@ -8,7 +8,6 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from billing import usage
 from core.clock import Clock, instant
@@ -100,6 +99,7 @@ class Runtime:
             case Generate():
                 self._generate(message)
             case BuildCache():
+                self.builds.announce(message.cache_id)
                 self._units.start(
                     lambda: self.builds.build(message), lambda error: self.builds.fail(message, error)
                 )
@@ -111,7 +111,7 @@ class Runtime:
             generation = self._generations.get(channel_id)
             if generation is not None:
                 generation.is_cancelled = True
-            self._engine.cancel(channel_id)
+        self.builds.cancel(channel_id)
 
     def stop(self) -> None:
         """Cancel what runs, record its usage, stop."""
@@ -205,8 +205,12 @@ class Runtime:
         )
         with self._database.write() as session:
             at = instant(session, self._clock)
-            settle = partial(usage.finalise, output_tokens=tokens) if is_owed else usage.void
-            is_ours = settle(session, message.request_id, message.attempt, at=at, end_reason=end_reason)
+            row = session, message.request_id, message.attempt
+            if is_owed:
+                is_ours = usage.finalise(*row, tokens, at, end_reason)
+                is_ours = is_ours or usage.was_finalised(*row, tokens, end_reason)
+            else:
+                is_ours = usage.void(*row, at, end_reason) or usage.was_voided(*row, end_reason)
         if not is_ours:
             log.warning("usage was settled elsewhere", extra={"request_id": message.request_id})
             return

@@ -13,8 +13,10 @@ import pytest
 from core.messages import BuildCache
 from models.cache import Cache, CacheState
 from models.usage import Usage
-from tests.api.harness import MODEL, Server, user, words
+from tests.api.harness import MODEL, Server, on_each_database, user, words
 from tests.fakes.worker import Script
+
+pytestmark = on_each_database
 
 GENERATE = f"/v1/models/{MODEL}:generateContent"
 STREAM = f"/v1/models/{MODEL}:streamGenerateContent?alt=sse"

@@ -71,11 +71,13 @@ def test_keys_are_a_projects_own(scene: Scene, other: Customer) -> None:
     assert scene.count("caches") == 2
 
 
-def test_what_failed_is_made_anew(scene: Scene) -> None:
+@pytest.mark.parametrize("body", [{"a": 1, "b": [2]}, {"a": "shortened since"}])
+def test_what_failed_leaves_its_key_free(scene: Scene, body: dict[str, object]) -> None:
     first, _ = once(scene)
     assert scene.fail(first)
-    assert found(scene) is None
-    again, is_new = once(scene)
+    asked = Idempotency.of("key", body)
+    assert found(scene, asked) is None
+    again, is_new = once(scene, asked)
     assert is_new
     assert again.id != first.id
 

@@ -123,6 +123,19 @@ class TestActivate:
             assert (usage.cache_write_tokens, usage.occurred_at) == (100, built_at)
             assert (usage.project_id, usage.cache_id) == (scene.customer.project_id, cache.id)
 
+    def test_whether_it_was_activated_under_a_token(self, scene: Scene) -> None:
+        cache = scene.create()
+
+        def told(fencing_token: int) -> bool:
+            with scene.database.write() as session:
+                return lifecycle.was_activated(session, cache.id, fencing_token)
+
+        assert not told(1)
+        assert scene.activate(cache)
+        assert (told(1), told(2)) == (True, False)
+        scene.delete(cache)
+        assert not told(1)
+
     @pytest.mark.parametrize("table", ["usage", "storage_segments"])
     def test_a_transaction_that_fails_at_any_row_activates_nothing(self, scene: Scene, table: str) -> None:
         cache = scene.create()

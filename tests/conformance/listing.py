@@ -17,14 +17,15 @@ from tests.conformance.sdks import SDKS
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "conformance.md"
 # A test that takes one of these runs once for each client, as pytest makes it so in conftest.py.
-EACH_CLIENT = {"driver", "client", "built_in", "scripted", "slow", "sdk"}
+EACH_CLIENT = {"driver", "client", "built_in", "scripted", "slow"}
+EACH_VERSION = "sdk"
 _NAME = re.compile(r"test_(\d\d(?:_\d\d)*)_")
 
 _INTRODUCTION = """\
 # Conformance
 
 What a server must do for Gemini's stock clients to work, and the tests that prove it: `make conformance` runs them against whole servers, in float32. "Each client" are
-{clients}; "HTTP" is plain HTTP, where bytes, headers or malformed bodies matter. Batch jobs are not part of it yet. This page is
+{clients}; "each version" is each version of the packages; "HTTP" is plain HTTP, where bytes, headers or malformed bodies matter. Batch jobs are not part of it yet. This page is
 generated: `.venv/bin/python -m tests.conformance.listing`.
 
 """
@@ -34,7 +35,7 @@ generated: `.venv/bin/python -m tests.conformance.listing`.
 class Proof:
     test: str
     file: str
-    is_for_each_client: bool
+    of: str
 
 
 def main() -> None:
@@ -76,8 +77,14 @@ def proofs() -> dict[int, list[Proof]]:
             match = _NAME.match(function.name)
             arguments = {argument.arg for argument in function.args.args}
             for number in match[1].split("_") if match else ():
-                found[int(number)].append(Proof(function.name, path.name, bool(arguments & EACH_CLIENT)))
+                found[int(number)].append(Proof(function.name, path.name, _of(arguments)))
     return found
+
+
+def _of(arguments: set[str]) -> str:
+    if arguments & EACH_CLIENT:
+        return "each client"
+    return "each version" if EACH_VERSION in arguments else "HTTP"
 
 
 def _functions(path: Path) -> Iterator[ast.FunctionDef]:
@@ -88,7 +95,7 @@ def _functions(path: Path) -> Iterator[ast.FunctionDef]:
 
 def _written(proof: Proof) -> str:
     place = f"../tests/conformance/{proof.file}"
-    return f"[`{proof.test}`]({place}), {'each client' if proof.is_for_each_client else 'HTTP'}"
+    return f"[`{proof.test}`]({place}), {proof.of}"
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from billing import usage
 from caching import lifecycle
 from core.clock import Clock, instant
-from core.errors import AppError, CacheExpired, Cancelled
+from core.errors import AppError, Cancelled, DeadlineExceeded
 from core.messages import (
     BuildCache,
     BuiltEvent,
@@ -133,7 +133,9 @@ class WorkerDouble:
             elif not lifecycle.activate(
                 session, self.clock, message.cache_id, message.fencing_token, self._holder
             ):
-                error = CacheExpired("It expired before it was built.")
+                error = DeadlineExceeded(
+                    "The cached content expired before it was built. Give it a longer ttl."
+                )
         if script.hold_built:
             self.release.wait(10)
         self.transport.publish(message.cache_id, BuiltEvent(0) if error is None else FailedEvent(0, error))

@@ -7,6 +7,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from prompting.format import PromptFormat
 from tests.tiny_models import tiny_model_folder
+from tests.workers.engine.tiny import Oracle
 from tests.workers.workshop import Workshop
 
 
@@ -27,9 +28,15 @@ def tiny_module(tiny_folder: Path) -> PreTrainedModel:
     return module
 
 
+@pytest.fixture(scope="session")
+def oracle(tiny_folder: Path) -> Oracle:
+    """From the same weights, and no code of ours."""
+    return Oracle(AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float32))
+
+
 @pytest.fixture
 def open_workshop(
-    tmp_path: Path, tiny_module: PreTrainedModel, prompt_format: PromptFormat
+    tmp_path: Path, tiny_module: PreTrainedModel, oracle: Oracle, prompt_format: PromptFormat
 ) -> Iterator[Callable[..., Workshop]]:
     """Opens a workshop; at the end of the test everything in it must have ended and be free."""
     opened: list[Workshop] = []
@@ -37,7 +44,7 @@ def open_workshop(
     torch.set_num_threads(1)
 
     def start(**config: object) -> Workshop:
-        opened.append(Workshop(tmp_path, tiny_module, prompt_format, **config))
+        opened.append(Workshop(tmp_path, tiny_module, oracle, prompt_format, **config))
         return opened[-1]
 
     yield start

@@ -2,15 +2,17 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from sqlalchemy import select, text
+from sqlalchemy.orm import Session
 
 from billing.usage import void
-from core.errors import AppError, ArenaFull, Internal, Unavailable
-from core.messages import FailedEvent, FinishedEvent, FinishReason, TokensEvent
+from core.errors import AppError, ArenaFull, Cancelled, Internal, Unavailable
+from core.messages import BuiltEvent, FailedEvent, FinishedEvent, FinishReason, TokensEvent
 from models.cache import CacheState
 from models.usage import Usage, UsageState
 from prompting.format import PromptFormat
@@ -118,6 +120,59 @@ def test_cancelled_later_exactly_what_was_produced_is_billed(workshop: Workshop,
     assert workshop.states_at_end[request_id] == FINAL
     assert len(workshop.token_ids(request_id)) == step + 1
     assert workshop.settled(request_id) == (FINAL, step + 1)
+
+
+def lose_the_next_commits_answer(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database has committed, and the connection ends before it can say so."""
+    write, lost = workshop.database.write, [False]
+
+    @contextmanager
+    def writing() -> Iterator[Session]:
+        with write() as session:
+            yield session
+        if not lost[0]:
+            lost[0] = True
+            raise Unavailable("The connection was cut.", retry_after_seconds=1)
+
+    monkeypatch.setattr(workshop.database, "write", writing)
+
+
+@pytest.mark.parametrize("step", [0, 3])
+def test_a_settlement_whose_answer_is_lost_counts_once_and_is_told(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """FINAL with what was produced, or VOID where that is nothing; the caller does not wait for his deadline."""
+    with workshop.driver.standing_still():
+        request_id = workshop.ask(some_tokens(5, 1), max_output_tokens=500)
+        lose_the_next_commits_answer(workshop, monkeypatch)
+        if step:
+            workshop.driver.at_step(step, lambda: workshop.runtime.cancel(request_id))
+        else:
+            workshop.runtime.cancel(request_id)
+    last = workshop.last(request_id)
+    assert isinstance(last, FinishedEvent if step else FailedEvent)
+    assert workshop.settled(request_id) == ((FINAL, step + 1) if step else (VOID, 0))
+
+
+def test_an_activation_whose_answer_is_lost_is_told(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache_id = workshop.create(some_tokens(100, 1))
+    lose_the_next_commits_answer(workshop, monkeypatch)
+    workshop.build(cache_id)
+    assert isinstance(workshop.last(cache_id), BuiltEvent)
+    assert workshop.cache(cache_id).state == CacheState.ACTIVE
+
+
+def test_a_build_is_cancelled_before_the_engine_has_it(workshop: Workshop) -> None:
+    cache_id = workshop.create(some_tokens(300, 1))
+    before = workshop.engine.counters.prefill_tokens
+    with workshop.units_standing_still():
+        workshop.build(cache_id)
+        workshop.runtime.cancel(cache_id)
+    assert isinstance(failure(workshop, cache_id), Cancelled)
+    assert workshop.cache(cache_id).state == CacheState.FAILED
+    assert workshop.engine.counters.prefill_tokens == before
 
 
 def test_what_was_held_back_is_shown_and_billed_when_it_is_cancelled(workshop: Workshop) -> None:

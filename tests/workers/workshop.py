@@ -1,6 +1,5 @@
 """A worker with a real engine and a real database, and a test in the place of the API."""
 
-import copy
 import random
 import threading
 from collections.abc import Iterable, Iterator
@@ -34,7 +33,12 @@ class Workshop:
     """What the API would do and see. Each last event is kept with the state its usage row had at that moment."""
 
     def __init__(
-        self, path: Path, module: PreTrainedModel, prompt_format: PromptFormat, **config: object
+        self,
+        path: Path,
+        module: PreTrainedModel,
+        oracle: Oracle,
+        prompt_format: PromptFormat,
+        **config: object,
     ) -> None:
         self.clock = ManualClock()
         self.database = open_database(path / "data.sqlite3")
@@ -42,6 +46,7 @@ class Workshop:
             self.customer = add_customer(session, "customer")
         self.prompt_format = prompt_format
         self._module = module
+        self._oracle = oracle
         self._config = config
         self.events: dict[str, list[Event]] = {}
         self.states_at_end: dict[str, UsageState | None] = {}
@@ -52,7 +57,7 @@ class Workshop:
 
     def start(self) -> None:
         """A new engine and a new runtime on the database as it is."""
-        self.driver = Driver(self._module, Oracle(copy.deepcopy(self._module)), **self._config)
+        self.driver = Driver(self._module, self._oracle, **self._config)
         self.engine = self.driver.engine
         self.runtime = Runtime(
             self.engine,

@@ -1,4 +1,4 @@
-"""From logits to the next token. Each draw is keyed by (seed, position) and so independent of batch mates."""
+"""From logits to the next token. Each draw is keyed by (seed, position) and so independent of who shares the step."""
 
 import math
 from collections.abc import Sequence

@@ -17,6 +17,7 @@ from core.clock import instant
 from core.errors import (
     CacheFieldConflict,
     CacheModelMismatch,
+    CachePrefixMismatch,
     InputTooLarge,
     InvalidArgument,
     ModelNotFound,
@@ -92,7 +93,9 @@ async def resolve_asked(
             f"The model in the body ({wire.model[:100]}) is not the one in the path ({model[:100]}).",
             field=_path(root, "model"),
         )
-    return Asked(prefix, to_messages(wire.system_instruction, wire.contents, root))
+    asked = Asked(prefix, to_messages(wire.system_instruction, wire.contents, root))
+    _refuse_divided_turn(asked, root)
+    return asked
 
 
 def check_size(state: ApiState, token_count: int) -> None:
@@ -121,6 +124,17 @@ def _refuse_tools(wire: GenerateContentRequest, root: str) -> None:
         if getattr(wire, name) not in (None, []):
             path = _path(root, name)
             raise NotSupported(f"'{path}' is not supported by this server: leave it out.", field=path)
+
+
+def _refuse_divided_turn(asked: Asked, root: str) -> None:
+    """Contents of the model that follow one another are one message (`to_messages`), and a message cannot begin in a cache."""
+    cached = () if asked.prefix is None else asked.prefix.messages
+    if cached and cached[-1].role == asked.messages[0].role == "assistant":
+        raise CachePrefixMismatch(
+            "The cached content ends on a turn of the model, and contents begin with one: together they are one turn, which "
+            "cannot be divided. Begin with a turn of the user.",
+            field=_path(root, "contents"),
+        )
 
 
 async def _find_prefix(state: ApiState, caller: ProjectCaller, model: str, name: str) -> CachedPrefix:

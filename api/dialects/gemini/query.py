@@ -12,7 +12,8 @@ _SYSTEM = frozenset(
     {"key", "access_token", "alt", "$alt", "fields", "pretty_print", "quota_user", "callback", "$.xgafv"}
     | {"upload_type", "upload_protocol"}
 )
-_INTEGER = re.compile(r"[+-]?\d{1,9}", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d{1,10}", re.ASCII)
+_INT32 = range(-(2**31), 2**31)
 LARGEST_PAGE = 1000
 
 
@@ -42,7 +43,7 @@ def read_query(
 def read_page_size(query: dict[str, str], default: int) -> int:
     """0 and absence mean the default, more than the largest means the largest."""
     text = query.get("page_size", "") or "0"
-    if not _INTEGER.fullmatch(text):
+    if not _INTEGER.fullmatch(text) or int(text) not in _INT32:
         raise InvalidArgument(
             f"Invalid value at 'page_size' (TYPE_INT32), \"{text[:20]}\"", field="page_size"
         )

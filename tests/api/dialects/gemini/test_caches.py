@@ -139,7 +139,7 @@ class TestExpiry:
             server.wait_for(lambda: len(server.worker.sent) == 1)
             server.clock.advance(60)
             server.worker.release.set()
-            assert reason(coming.result()) == "CACHE_EXPIRED"
+            assert error(coming.result(), 504)["status"] == "DEADLINE_EXCEEDED"
         assert rows(server, Usage) == 0
 
     def test_an_instant_with_an_offset(self, create_cache: Create) -> None:

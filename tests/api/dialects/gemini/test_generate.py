@@ -129,6 +129,21 @@ class TestWithACache:
     def test_a_user_turn_may_follow_a_user_turn(self, http: httpx.Client, create_cache: Create) -> None:
         assert ask(http, cachedContent=create_cache()["name"]).status_code == 200
 
+    @pytest.mark.parametrize("route", ["generateContent", "streamGenerateContent", "countTokens"])
+    def test_a_turn_of_the_model_is_not_divided(
+        self, http: httpx.Client, create_cache: Create, route: str
+    ) -> None:
+        """Without a cache the two would be one message, and another prompt."""
+        turn = {"role": "model", "parts": [{"text": "Yes"}]}
+        cache = create_cache(contents=[user(words(100)), turn])
+        body: dict[str, Any] = {"cachedContent": cache["name"], "contents": [turn, user("Go on.")]}
+        if route == "countTokens":
+            body = {"generateContentRequest": body}
+        response = http.post(ROUTE.replace("generateContent", route), json=body)
+        assert response.status_code == 400
+        assert "CACHE_PREFIX_MISMATCH" in response.text
+        assert ask(http, cachedContent=cache["name"]).status_code == 200
+
     def test_the_name_may_be_bare_or_in_snake_case(self, http: httpx.Client, create_cache: Create) -> None:
         name = create_cache()["name"]
         assert ask(http, cachedContent=name.removeprefix("cachedContents/")).status_code == 200
