@@ -182,7 +182,7 @@ def test_81_a_crash_leaves_no_half_cache_and_moves_no_expiry(home: Home) -> None
     server = home.start()
     customer, project_id = home.customer(server), home.books.project_id("default")
     kept = customer.create(document(70, "kept"), ttl="3600s")
-    short = customer.create(document(70, "short"), ttl="1s")
+    short = customer.create(document(70, "short"), ttl="6s")
     body = {"model": TINY, "contents": content(3500, "half")}
     with customer.begun(CACHES, body):
         wait_until(lambda: len(home.books.caches(project_id)) == 3, "the create is under way")
@@ -190,10 +190,10 @@ def test_81_a_crash_leaves_no_half_cache_and_moves_no_expiry(home: Home) -> None
 
     again = home.start()
     customer = home.customer(again)
+    wait_until(lambda: customer.get(short["name"]).status_code == 403, "the short one has expired")
     assert customer.names() == [kept["name"]]
     assert customer.get(kept["name"]).json()["expireTime"] == kept["expireTime"]
     _, expired, half = home.books.caches(project_id)
-    assert customer.get(short["name"]).status_code == 403
     assert (half.state, half.messages) == (CacheState.FAILED, None)
     writes = {row.cache_id for row in home.books.writes(project_id)}
     segments = {segment.cache_id: segment for segment in home.books.segments(project_id)}
