@@ -65,7 +65,7 @@ class DiskStore:
             return {reason: self._rejections[reason] for reason in Rejection}
 
     def scan(self) -> list[KvFile]:
-        """At start: make the folder, or list the files in it by position, so that a path's first come first.
+        """At start: make the folder, and list its files by position, so that the first of a path come before the rest.
 
         Only headers are read; KV is verified when it is wanted. Removes what is rejected, and what an earlier process left unfinished.
         Raises TierUnavailable.
@@ -91,8 +91,10 @@ class DiskStore:
     def write(self, manifest: Manifest, slabs: torch.Tensor, windows: Sequence[tuple[int, int]]) -> KvFile:
         """Store the KV in the arena's `windows` [start, stop), which must not change meanwhile. On return it outlives a power cut.
 
-        Raises DiskFull, or TierUnavailable; nothing is left behind then.
+        Raises DiskFull, or TierUnavailable: nothing of it is left then. ValueError: the engine has a bug.
         """
+        if manifest.format != self.format:
+            raise ValueError(f"this folder holds KV of {self.format}, not of {manifest.format}")
         size = kv_file.file_bytes(manifest)
         path = self.folder / f"{self._incarnation}-{next(self._numbers)}{STAGING_SUFFIX}"
         self._claim(path, size)

@@ -74,6 +74,13 @@ def test_a_part_of_a_file_is_read_where_only_that_is_wanted(store: DiskStore) ->
     assert torch.equal(raw(slabs, [(0, 64)]), given.kv[:, :, :, 64:])
 
 
+def test_kv_of_another_format_is_not_taken(store: DiskStore) -> None:
+    form = kv_format(torch.float16)
+    with pytest.raises(ValueError, match="this folder holds KV of"):
+        store.write(manifest_of(64, form=form), arena(64, dtype=torch.float16), [(0, 64)])
+    assert (names(store.folder), store.used_bytes) == ([], 0)
+
+
 def test_files_are_listed_with_the_first_of_a_path_first(store: DiskStore) -> None:
     first = manifest_of(64)
     second = manifest_of(64, parent=first.key, position=64)
