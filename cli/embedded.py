@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from api.state import ApiState
 from billing.price_book import load_price_book
 from billing.prices import require_prices, store
 from caching import lifecycle
@@ -49,6 +50,18 @@ class Embedded:
     engine: Engine
     has_engine: Callable[[], bool]
     first_keys: FirstKeys | None
+
+    def api_state(self, settings: Settings, ready: Callable[[], bool]) -> ApiState:
+        """What the API's code works with, of this server."""
+        return ApiState(
+            settings=settings,
+            database=self.database,
+            clock=self.clock,
+            secret=self.secret,
+            transport=self.transport,
+            served_model=self.served_model,
+            ready=ready,
+        )
 
 
 @contextmanager

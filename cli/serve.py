@@ -16,7 +16,6 @@ from rich.console import Console
 
 from api.app import create_app
 from api.server import server_config
-from api.state import ApiState
 from cli.embedded import Embedded, embedded
 from cli.progress import conversion_progress
 from core import logs
@@ -78,15 +77,7 @@ class _Server(uvicorn.Server):
 def _run(
     settings: Settings, running: Embedded, listener: socket.socket, announce: Callable[[], None]
 ) -> None:
-    state = ApiState(
-        settings=settings,
-        database=running.database,
-        clock=running.clock,
-        secret=running.secret,
-        transport=running.transport,
-        served_model=running.served_model,
-        ready=lambda: running.has_engine() and not server.should_exit,
-    )
+    state = running.api_state(settings, lambda: running.has_engine() and not server.should_exit)
     config = server_config(create_app(state), settings.host, settings.port)
     server = _Server(config, announce, running.transport.close)
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -19,7 +19,6 @@ from api.auth import ProjectCaller
 from api.builds import Draft, create_cache
 from api.generations import Generation, running
 from api.patience import Patience
-from api.state import ApiState
 from bench.contestant import Asked, Description, FannedOut, Kept
 from bench.contestants.agreement import AGREEMENT_TOKENS, agreement_with_float32
 from bench.memory import growth_bytes
@@ -52,15 +51,7 @@ class InProcess:
         settings = load_settings(data_dir=folder / "data")
         self._server = server = self._open.enter_context(embedded(settings, silent))
         server.served_model.format.eos_token_ids = ()
-        self._state = ApiState(
-            settings=settings,
-            database=server.database,
-            clock=server.clock,
-            secret=server.secret,
-            transport=server.transport,
-            served_model=server.served_model,
-            ready=lambda: True,
-        )
+        self._state = server.api_state(settings, server.has_engine)
         self._caller = self._find_caller()
         self._runner = self._open.enter_context(asyncio.Runner())
         self._cache_id: str | None = None

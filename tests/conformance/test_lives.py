@@ -172,7 +172,7 @@ def test_36_another_projects_cache_is_none(client: Client) -> None:
 
 
 def test_36_nor_does_the_time_tell_them_apart(http: httpx.Client, tiny_host: Host) -> None:
-    """The quicker quarter of calls that take turns; a query more, or a tokenisation, would show."""
+    """The quicker quarter of calls that take turns. A coarse look: rendering or tokenising would show, one more query need not."""
     with tiny_host.project() as stranger, stranger.http() as theirs:
         name = made(theirs)["name"]
         names = {"foreign": name, "absent": f"cachedContents/{'a' * len(name.partition('/')[2])}"}
