@@ -12,13 +12,17 @@ from models.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """A quantity and its price, before anything is added up."""
+    """A quantity and its price, before anything is added up.
+
+    implicit_quantity: of tokens read, those for which no cache was named. They cost the same.
+    """
 
     project_id: str
     cache_id: str | None
     meter: Meter
     quantity: int
     amount_nano_usd: int
+    implicit_quantity: int = 0
 
 
 def usage_charges(row: Usage, prices: Prices) -> list[Charge]:
@@ -35,7 +39,8 @@ def usage_charges(row: Usage, prices: Prices) -> list[Charge]:
         if tokens:
             price = prices.at(row.model, meter, row.occurred_at)
             amount = token_charge(tokens, price.nano_usd_per_million)
-            charges.append(Charge(row.project_id, row.cache_id, meter, tokens, amount))
+            implicit = row.implicit_cache_tokens if meter is Meter.CACHE_READ_TOKENS else 0
+            charges.append(Charge(row.project_id, row.cache_id, meter, tokens, amount, implicit))
     return charges
 
 

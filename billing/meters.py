@@ -6,8 +6,8 @@ from enum import StrEnum
 class Meter(StrEnum):
     """The things a project pays for, in the order in which reports list them.
 
-    The three parts of a prompt never overlap: a token is written once, and afterwards either read from a cache or
-    computed as input.
+    The parts never overlap: a token is written into a cache once, and in a prompt either read, from a cache or because its
+    KV was there anyhow, or computed as input.
     """
 
     CACHE_WRITE_TOKENS = "cache_write_tokens"

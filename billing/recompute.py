@@ -5,7 +5,7 @@ It shares no query, no price lookup and no arithmetic with `report`, and is slow
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
@@ -27,10 +27,14 @@ Place = tuple[str, str | None, Meter]  # project, cache or none, meter
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Quantities and amounts by project, cache and meter; what is zero is absent."""
+    """Quantities and amounts by project, cache and meter; what is zero is absent.
+
+    implicit_quantities: what of the quantities was read without a cache being named for it.
+    """
 
     quantities: dict[Place, int]
     amounts_nano_usd: dict[Place, int]
+    implicit_quantities: dict[Place, int] = field(default_factory=dict)
 
 
 def recompute(
@@ -40,6 +44,7 @@ def recompute(
     prices = session.scalars(select(Price)).all()
     quantities: Counter[Place] = Counter()
     amounts: Counter[Place] = Counter()
+    implicit: Counter[Place] = Counter()
     for row in session.scalars(select(Usage)):
         if row.state != UsageState.FINAL or project_id not in (None, row.project_id):
             continue
@@ -52,6 +57,7 @@ def recompute(
                 price = _price_at(prices, row.model, meter, row.occurred_at)
                 quantities[place] += tokens
                 amounts[place] += floor(Fraction(price.nano_usd_per_million, 10**6) * tokens)
+        implicit[row.project_id, row.cache_id, Meter.CACHE_READ_TOKENS] += row.implicit_cache_tokens
     for segment in session.scalars(select(StorageSegment)):
         if project_id in (None, segment.project_id):
             place = segment.project_id, segment.cache_id, Meter.CACHE_STORAGE_TOKEN_SECONDS
@@ -59,13 +65,18 @@ def recompute(
             seconds_before, owed_before = _storage_by(segment, prices, start)
             quantities[place] += segment.token_count * (seconds - seconds_before)
             amounts[place] += owed - owed_before
-    return Totals(dict(+quantities), dict(+amounts))
+    return Totals(dict(+quantities), dict(+amounts), dict(+implicit))
 
 
 def compare(report: Report, recomputed: Totals) -> list[str]:
     """Name every figure in which a report, its totals included, differs from the recomputed bill."""
     return [
         *_compare("quantity", _figures(report, "quantity"), _with_totals(recomputed.quantities)),
+        *_compare(
+            "implicit quantity",
+            _figures(report, "implicit_quantity"),
+            _with_totals(recomputed.implicit_quantities),
+        ),
         *_compare("nano-USD", _figures(report, "amount_nano_usd"), _with_totals(recomputed.amounts_nano_usd)),
         *_compare("sum in nano-USD", _sums(report), _expected_sums(recomputed.amounts_nano_usd)),
     ]

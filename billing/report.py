@@ -20,11 +20,15 @@ from models.usage import list_final
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What was consumed of one meter, and what it costs."""
+    """What was consumed of one meter, and what it costs.
+
+    implicit_quantity: of tokens read, those for which no cache was named; the others are explicit.
+    """
 
     meter: Meter
     quantity: int
     amount_nano_usd: int
+    implicit_quantity: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +111,12 @@ def _project_bill(project_id: str, charges: list[Charge]) -> ProjectBill:
 def _lines(charges: Iterable[Charge]) -> tuple[Line, ...]:
     quantities = dict.fromkeys(Meter, 0)
     amounts = dict.fromkeys(Meter, 0)
+    implicit = dict.fromkeys(Meter, 0)
     for charge in charges:
         quantities[charge.meter] += charge.quantity
         amounts[charge.meter] += charge.amount_nano_usd
-    return tuple(Line(meter, quantities[meter], amounts[meter]) for meter in Meter)
+        implicit[charge.meter] += charge.implicit_quantity
+    return tuple(Line(meter, quantities[meter], amounts[meter], implicit[meter]) for meter in Meter)
 
 
 def _sum(charges: Iterable[Charge]) -> int:

@@ -6,6 +6,7 @@ Integers are exact and may exceed what a double holds.
 from collections.abc import Iterable
 from typing import Any
 
+from billing.meters import Meter
 from billing.report import Line, Report
 from core.clock import format_instant
 
@@ -37,7 +38,16 @@ def report_json(made: Report) -> dict[str, Any]:
 
 
 def _lines(lines: Iterable[Line]) -> list[dict[str, Any]]:
-    return [
-        {"meter": line.meter, "quantity": line.quantity, "amountNanoUsd": line.amount_nano_usd}
-        for line in lines
-    ]
+    return [_line(line) for line in lines]
+
+
+def _line(line: Line) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "meter": line.meter,
+        "quantity": line.quantity,
+        "amountNanoUsd": line.amount_nano_usd,
+    }
+    if line.meter is Meter.CACHE_READ_TOKENS:
+        told["explicitQuantity"] = line.quantity - line.implicit_quantity
+        told["implicitQuantity"] = line.implicit_quantity
+    return told

@@ -50,10 +50,28 @@ def reserve(
 
 
 def finalise(
-    session: Session, request_id: str, attempt: int, output_tokens: int, at: datetime, end_reason: str
+    session: Session,
+    request_id: str,
+    attempt: int,
+    output_tokens: int,
+    at: datetime,
+    end_reason: str,
+    *,
+    implicit_cache_tokens: int = 0,
 ) -> bool:
-    """Make a reserved row owed, with the tokens produced until it finished or was cancelled."""
-    return rows.finalise(session, request_id, attempt, output_tokens, at, end_reason)
+    """Make a reserved row owed, with the tokens produced until it finished or was cancelled.
+
+    implicit_cache_tokens: how much of its input was there already; so many move from the computed to the read tokens.
+    """
+    return rows.finalise(
+        session,
+        request_id,
+        attempt,
+        output_tokens,
+        at,
+        end_reason,
+        implicit_cache_tokens=implicit_cache_tokens,
+    )
 
 
 def was_finalised(

@@ -94,6 +94,8 @@ def _line_rows(project: str, cache: str, lines: Sequence[Line]) -> Iterator[Sequ
     for line in lines:
         if line.quantity:
             yield (project, cache, line.meter, f"{line.quantity:,}", usd(line.amount_nano_usd))
+        if line.implicit_quantity:
+            yield (project, cache, "- implicit, of these", f"{line.implicit_quantity:,}", "")
 
 
 def _unit(price: Price) -> str:

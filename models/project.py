@@ -1,9 +1,12 @@
-"""Projects: who owns keys and caches, and who gets the bill."""
+"""Projects: who owns keys and caches, and who gets the bill.
+
+reuses_kv: whether its requests read automatic KV, and leave their own behind.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import select, true
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
@@ -18,6 +21,7 @@ class Project(Base):
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    reuses_kv: Mapped[bool] = mapped_column(default=True, server_default=true())
 
 
 def create_project(session: Session, name: str, now: datetime) -> Project:
@@ -57,6 +61,14 @@ def get_project_named(session: Session, id_or_name: str) -> Project:
     project = session.get(Project, id_or_name) or find_project_by_name(session, id_or_name)
     if project is None:
         raise _not_found(id_or_name)
+    return project
+
+
+def update_project(session: Session, id_or_name: str, *, reuses_kv: bool) -> Project:
+    """Say whether a project's requests read and leave automatic KV, from the next one on."""
+    project = get_project_named(session, id_or_name)
+    project.reuses_kv = reuses_kv
+    session.flush()
     return project
 
 

@@ -19,6 +19,7 @@ from sqlalchemy import (
     func,
     literal,
     select,
+    text,
     update,
 )
 from sqlalchemy.orm import Mapped, Session, mapped_column
@@ -49,6 +50,11 @@ class Usage(Base):
             "input_tokens >= 0 AND cache_read_tokens >= 0 AND cache_write_tokens >= 0 AND output_tokens >= 0",
             name="tokens_not_negative",
         ),
+        # What was read falls into two parts likewise: the named cache, and what was there although no cache was named for it.
+        CheckConstraint(
+            "implicit_cache_tokens >= 0 AND implicit_cache_tokens <= cache_read_tokens", name="implicit_part"
+        ),
+        CheckConstraint("implicit_cache_tokens = 0 OR state = 'FINAL'", name="implicit_when_final"),
         CheckConstraint("attempt >= 1", name="attempt_positive"),
         CheckConstraint(
             "(kind = 'GENERATE' AND cache_write_tokens = 0) OR "
@@ -78,7 +84,8 @@ class Usage(Base):
     incarnation: Mapped[str]
     prompt_tokens: Mapped[int]
     input_tokens: Mapped[int]
-    cache_read_tokens: Mapped[int]
+    cache_read_tokens: Mapped[int]  # explicit and implicit
+    implicit_cache_tokens: Mapped[int] = mapped_column(default=0, server_default=text("0"))
     cache_write_tokens: Mapped[int]
     output_tokens: Mapped[int]
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -110,10 +117,27 @@ def count_hits(session: Session, cache_ids: Iterable[str]) -> dict[str, int]:
 
 
 def finalise(
-    session: Session, usage_id: str, attempt: int, output_tokens: int, occurred_at: datetime, end_reason: str
+    session: Session,
+    usage_id: str,
+    attempt: int,
+    output_tokens: int,
+    occurred_at: datetime,
+    end_reason: str,
+    *,
+    implicit_cache_tokens: int = 0,
 ) -> bool:
-    """Settle a reserved row as owed; False if this attempt no longer holds it."""
-    values = {"state": UsageState.FINAL, "output_tokens": output_tokens, "end_reason": end_reason}
+    """Settle a reserved row as owed; False if this attempt no longer holds it.
+
+    implicit_cache_tokens: of what was reserved as input, so many were read instead.
+    """
+    values = {
+        "state": UsageState.FINAL,
+        "input_tokens": Usage.input_tokens - implicit_cache_tokens,
+        "cache_read_tokens": Usage.cache_read_tokens + implicit_cache_tokens,
+        "implicit_cache_tokens": implicit_cache_tokens,
+        "output_tokens": output_tokens,
+        "end_reason": end_reason,
+    }
     return _settle(session, occurred_at, values, Usage.id == usage_id, Usage.attempt == attempt) == 1
 
 

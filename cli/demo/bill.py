@@ -56,12 +56,14 @@ def fetch_report(server: ServerAddress, start: datetime, end: datetime) -> dict[
 
 def is_equal(report: dict[str, Any], totals: Totals) -> bool:
     """Every figure of the report, and its sum, against the rows."""
-    quantities = figures(report, "quantity")
-    amounts = figures(report, "amountNanoUsd")
-    return (
-        quantities == {place: value for place, value in totals.quantities.items() if value}
-        and amounts == {place: value for place, value in totals.amounts_nano_usd.items() if value}
-        and report["amountNanoUsd"] == sum(totals.amounts_nano_usd.values())
+    expected = {
+        "quantity": totals.quantities,
+        "implicitQuantity": totals.implicit_quantities,
+        "amountNanoUsd": totals.amounts_nano_usd,
+    }
+    return report["amountNanoUsd"] == sum(totals.amounts_nano_usd.values()) and all(
+        figures(report, name) == {place: value for place, value in each.items() if value}
+        for name, each in expected.items()
     )
 
 
@@ -71,5 +73,5 @@ def figures(report: dict[str, Any], name: str) -> Figures:
         for project in report["projects"]
         for cache in project["caches"]
         for line in cache["meters"]
-        if line[name]
+        if line.get(name)
     }

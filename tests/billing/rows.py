@@ -158,12 +158,13 @@ def generate(
     prompt: int,
     output: int,
     cached: int = 0,
+    implicit: int = 0,
     cache_id: str | None = None,
     at: datetime = T0,
     model: str = MODEL,
 ) -> None:
-    """A generation that was reserved and finished at one instant."""
+    """A generation that was reserved and finished at one instant; implicit: found by the engine, beyond the cached."""
     reserve(
         session, project_id, request_id, prompt=prompt, cached=cached, cache_id=cache_id, at=at, model=model
     )
-    assert usage.finalise(session, request_id, 1, output, at, "STOP")
+    assert usage.finalise(session, request_id, 1, output, at, "STOP", implicit_cache_tokens=implicit)

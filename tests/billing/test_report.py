@@ -55,6 +55,7 @@ def check_sums(above: Report | ProjectBill, below: Sequence[ProjectBill | CacheB
     for index, line in enumerate(above.lines):
         assert line.quantity == sum(each.lines[index].quantity for each in below)
         assert line.amount_nano_usd == sum(each.lines[index].amount_nano_usd for each in below)
+        assert line.implicit_quantity == sum(each.lines[index].implicit_quantity for each in below)
 
 
 class TestReport:
@@ -91,12 +92,45 @@ class TestReport:
         assert whole.amount_nano_usd == owner.amount_nano_usd == 6_141_800
         assert figures(whole.lines)[Meter.INPUT_TOKENS] == (5042, 504_200)
 
+    def test_an_implicit_hit_costs_what_an_explicit_one_does_and_is_counted_apart(
+        self, database: Database, project: str
+    ) -> None:
+        with database.write() as session:
+            add_cache(session, project, "c", tokens=5000, end=T0)
+            generate(session, project, "r1", prompt=5300, cached=5000, cache_id="c", implicit=256, output=0)
+            generate(session, project, "r2", prompt=5300, cached=5000, cache_id="c", output=0)
+            generate(session, project, "r3", prompt=300, implicit=192, output=0)
+            whole = bill(session)
+        (owner,) = whole.projects
+        levels: list[tuple[CacheBill | ProjectBill | Report, int, int, int]] = [
+            (owner.caches[0], 10_256, 256, 344),
+            (owner.caches[1], 192, 192, 108),
+            (owner, 10_448, 448, 452),
+            (whole, 10_448, 448, 452),
+        ]
+        for level, read, implicit, computed in levels:
+            lines = {line.meter: line for line in level.lines}
+            meter = Meter.CACHE_READ_TOKENS
+            assert lines[meter] == Line(meter, read, 10 * read, implicit)
+            assert lines[Meter.INPUT_TOKENS] == Line(Meter.INPUT_TOKENS, computed, 100 * computed)
+            assert level.amount_nano_usd == 10 * read + 100 * computed
+
+    def test_explicit_and_implicit_tokens_of_a_request_are_rounded_down_together(
+        self, database: Database
+    ) -> None:
+        with database.write() as session:
+            add_prices(session, book(dict.fromkeys(Meter, 0) | {Meter.CACHE_READ_TOKENS: 500_000}))
+            project = add_project(session, "p")
+            add_cache(session, project, "c", tokens=1, end=T0)
+            generate(session, project, "r", prompt=3, cached=1, cache_id="c", implicit=1, output=0)
+            assert bill(session).amount_nano_usd == 1
+
     def test_each_level_is_the_sum_of_the_one_below(self, database: Database, project: str) -> None:
         with database.write() as session:
             other = add_project(session, "q")
             for number, owner in enumerate((project, other, project)):
                 add_cache(session, owner, f"c{number}", tokens=777 + number)
-                generate(session, owner, f"r{number}", prompt=13 + number, output=7)
+                generate(session, owner, f"r{number}", prompt=13 + number, implicit=4 * number, output=7)
             whole = bill(session)
         assert [each.project_id for each in whole.projects] == [project, other]
         assert [each.cache_id for each in whole.projects[0].caches] == ["c0", "c2", None]

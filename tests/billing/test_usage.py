@@ -73,6 +73,22 @@ class TestSettling:
             assert not usage.void(session, "r", 2, after(1), "FAILED")
             assert usage.finalise(session, "r", 1, 4, after(1), "STOP")
 
+    def test_what_the_engine_found_moves_from_computed_to_read(self, database: Database) -> None:
+        with database.write() as session:
+            project = add_project(session, "p")
+            add_cache(session, project, "c")
+            generate(session, project, "r", prompt=1300, cached=1000, cache_id="c", implicit=256, output=3)
+            row = find_usage(session, "r")
+            assert row is not None
+            assert (row.prompt_tokens, row.input_tokens) == (1300, 44)
+            assert (row.cache_read_tokens, row.implicit_cache_tokens) == (1256, 256)
+
+    def test_more_than_was_left_to_compute_is_refused(self, database: Database) -> None:
+        with database.write() as session:
+            project = add_project(session, "p")
+        with pytest.raises(IntegrityError), database.write() as session:
+            generate(session, project, "r", prompt=10, implicit=11, output=3)
+
     def test_zero_output_stays_zero(self, database: Database) -> None:
         with database.write() as session:
             project = add_project(session, "p")

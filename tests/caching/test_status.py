@@ -52,9 +52,9 @@ def test_a_hit_counts_once_it_is_owed(scene: Scene) -> None:
     with scene.database.write() as session:
         at = scene.clock.now()
         usage.finalise(session, "gen_0", 1, 5, at, "STOP")
-        usage.finalise(session, "gen_1", 1, 0, at, "STOP")
+        usage.finalise(session, "gen_1", 1, 0, at, "STOP", implicit_cache_tokens=1)
         usage.void(session, "gen_2", 1, at, "CANCELLED")
-        usage.finalise(session, "gen_uncached", 1, 5, at, "STOP")
+        usage.finalise(session, "gen_uncached", 1, 5, at, "STOP", implicit_cache_tokens=1)
     assert scene.status(other, cache) == [(Tier.RAM, 0), (Tier.RAM, 2)]
 
 

@@ -61,6 +61,16 @@ class TestReport:
         assert found["end"] == found["asOf"]
         assert found["start"][8:] == "01T00:00:00.000000Z"
 
+    def test_shows_how_much_of_what_was_read_is_implicit(self, database: Database, owing: str) -> None:
+        assert "implicit" not in done("billing", "report", *PERIOD)
+        with database.write() as session:
+            generate(session, owing, "again", prompt=4110, implicit=4032, output=1)
+        lines = done("billing", "report", *PERIOD).splitlines()
+        told = [line for line in lines if "implicit" in line]
+        assert len(told) == 2
+        assert all("4,032" in line for line in told)
+        assert "8,128" in lines[lines.index(told[1]) - 1]
+
     def test_shows_one_project(self, owing: str) -> None:
         for word in ("busy", owing):
             found = json.loads(done("billing", "report", *PERIOD, "--project", word, "--json"))

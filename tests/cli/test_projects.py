@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import done, refused
+from tests.cli.running import done, headstart, refused
 
 
 class TestCreate:
@@ -30,3 +30,43 @@ class TestList:
         ]
         table = done("projects", "list")
         assert table.index("alpha") < table.index("default")
+        assert table.count(" on ") == 2
+
+
+class TestShow:
+    def test_shows_one_by_name_or_id(self, data_folder: Path) -> None:
+        project_id = done("projects", "create", "alpha").strip()
+        for word in ("alpha", project_id):
+            shown = json.loads(done("projects", "show", word, "--json"))
+            assert {"id": project_id, "name": "alpha", "reusesKv": True}.items() <= shown.items()
+            table = done("projects", "show", word)
+            assert project_id in table
+            assert "default" not in table
+
+    def test_refuses_what_does_not_exist(self, data_folder: Path) -> None:
+        assert "nobody" in refused("projects", "show", "nobody")
+
+
+class TestUpdate:
+    @pytest.mark.parametrize("by_name", [True, False])
+    def test_turns_reuse_off_and_on_for_this_project(self, data_folder: Path, by_name: bool) -> None:
+        project_id = done("projects", "create", "alpha").strip()
+        word = "alpha" if by_name else project_id
+        for option, is_on in (("--no-reuse", False), ("--no-reuse", False), ("--reuse", True)):
+            updated = json.loads(done("projects", "update", word, option, "--json"))
+            assert (updated["id"], updated["reusesKv"]) == (project_id, is_on)
+            listed = json.loads(done("projects", "list", "--json"))
+            assert [each["reusesKv"] for each in listed] == [is_on, True]
+
+    def test_prints_the_project_as_it_is_now(self, data_folder: Path) -> None:
+        assert " off " in done("projects", "update", "default", "--no-reuse")
+        assert " off " in done("projects", "list")
+        assert " off " in done("projects", "show", "default")
+
+    def test_wants_to_know_what_to_change(self, data_folder: Path) -> None:
+        outcome = headstart("projects", "update", "default")
+        assert outcome.status == 2
+        assert "--no-reuse" in outcome.err
+
+    def test_refuses_what_does_not_exist(self, data_folder: Path) -> None:
+        assert "nobody" in refused("projects", "update", "nobody", "--no-reuse")

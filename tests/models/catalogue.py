@@ -31,4 +31,20 @@ def described(database: Database) -> dict[str, list[str]]:
 
 
 def _parts(sql: str) -> list[str]:
-    return sorted(re.sub(r"\s+", " ", part).strip(" ,") for part in sql.splitlines())
+    """The parts of a table; an index as it is.
+
+    SQLite writes a column that is added behind the others, on their line, and puts the name of a table that was renamed
+    into quotes.
+    """
+    plain = re.sub(r"\s+", " ", sql.replace('"', ""))
+    if not plain.startswith("CREATE TABLE"):
+        return [plain]
+    head, _, body = plain.partition("(")
+    parts, depth = [""], 0
+    for character in body.rstrip().removesuffix(")"):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return sorted([head.strip(), *(part.strip() for part in parts)])

@@ -7,6 +7,7 @@ from models.cache import insert_cache
 from models.idempotency_key import IdempotencyKey
 from models.placement import Placement, Tier
 from models.price import Price
+from models.project import update_project
 from models.storage_segment import StorageSegment
 from models.usage import UsageKind, UsageState
 from tests.fakes.clock import START
@@ -34,7 +35,7 @@ _STATES: dict[str, dict[str, object]] = {
 
 def populate(session: Session) -> None:
     """Add two projects, the second with one cache in each state and everything that hangs on it."""
-    add_customer(session, "without caches")
+    update_project(session, add_customer(session, "without caches").project_id, reuses_kv=False)
     customer = add_customer(session, "with caches")
     revoke_api_key(session, add_key(session, None).id, after(5))
     for name, columns in _STATES.items():
@@ -45,7 +46,12 @@ def populate(session: Session) -> None:
         [
             make_usage(customer, cache_id="active"),
             make_usage(
-                customer, state=UsageState.FINAL, output_tokens=9, occurred_at=after(3), end_reason="STOP"
+                customer,
+                state=UsageState.FINAL,
+                implicit_cache_tokens=2,
+                output_tokens=9,
+                occurred_at=after(3),
+                end_reason="STOP",
             ),
             make_usage(customer, state=UsageState.VOID, occurred_at=after(4), end_reason="FAILED"),
             make_usage(

@@ -49,6 +49,14 @@ def test_what_survives_the_way_down_survives_the_way_up(used: Database, revision
     assert described(used) == shape
 
 
+def test_what_was_there_before_implicit_hits_had_none_and_reuses_from_now_on(used: Database) -> None:
+    schema.downgrade(used, "b2c1f4a90d37")
+    upgrade_to(used, "5e0d9a3c7b18")
+    content = read(used)
+    assert {row["implicit_cache_tokens"] for row in content["usage"]} == {0}
+    assert {bool(row["reuses_kv"]) for row in content["projects"]} == {True}
+
+
 def test_each_step_down_keeps_what_the_next_schema_has_a_place_for(used: Database) -> None:
     shape = described(used)
     for revision in [*REVISIONS[1:], "base"]:

@@ -20,6 +20,7 @@ CREATE = {
     "state": UsageState.FINAL,
     "occurred_at": START,
 }
+FINAL: dict[str, object] = {"state": UsageState.FINAL, "occurred_at": START}
 
 
 @pytest.fixture
@@ -31,7 +32,16 @@ def customer(database: Database) -> Customer:
 
 
 class TestChecks:
-    @pytest.mark.parametrize("columns", [{}, {"cache_id": "c1"}, CREATE | {"cache_id": "c1"}])
+    @pytest.mark.parametrize(
+        "columns",
+        [
+            {},
+            {"cache_id": "c1"},
+            CREATE | {"cache_id": "c1"},
+            FINAL | {"implicit_cache_tokens": 3},
+            FINAL | {"cache_id": "c1", "implicit_cache_tokens": 1},
+        ],
+    )
     def test_rows_as_they_should_be_are_accepted(
         self, database: Database, customer: Customer, columns: dict[str, object]
     ) -> None:
@@ -43,7 +53,13 @@ class TestChecks:
         [
             ({"input_tokens": 8}, "prompt_parts"),
             ({"cache_read_tokens": 4}, "prompt_parts"),
-            ({"input_tokens": 11, "cache_read_tokens": -1}, "tokens_not_negative"),
+            ({"input_tokens": -1, "cache_read_tokens": 11}, "tokens_not_negative"),
+            ({"input_tokens": 11, "cache_read_tokens": -1}, "(tokens_not_negative|implicit_part)"),
+            (FINAL | {"implicit_cache_tokens": -1}, "implicit_part"),
+            (FINAL | {"implicit_cache_tokens": 4}, "implicit_part"),
+            ({"implicit_cache_tokens": 1}, "implicit_when_final"),
+            (FINAL | {"state": UsageState.VOID, "implicit_cache_tokens": 1}, "implicit_when_final"),
+            (CREATE | {"cache_id": "c1", "implicit_cache_tokens": 1}, "implicit_part"),
             ({"attempt": 0}, "attempt_positive"),
             ({"cache_write_tokens": 1}, "kind_meters"),
             (CREATE, "kind_meters"),
@@ -86,6 +102,26 @@ class TestSettle:
             assert not finalise(session, "gen_1", 1, 6, after(3), "CANCELLED")
             assert not void(session, "gen_1", 1, after(3), "FAILED")
         assert settled(database, "gen_1") == (UsageState.FINAL, 5, after(2), "STOP")
+
+    def test_what_was_found_there_moves_from_computed_to_read(
+        self, database: Database, customer: Customer
+    ) -> None:
+        with database.write() as session:
+            insert(session, make_usage(customer, id="gen_1"))
+            assert finalise(session, "gen_1", 1, 5, after(2), "STOP", implicit_cache_tokens=6)
+        with database.read() as session:
+            row = find_usage(session, "gen_1")
+            assert row is not None
+            parts = (row.prompt_tokens, row.input_tokens, row.cache_read_tokens, row.implicit_cache_tokens)
+            assert parts == (10, 1, 9, 6)
+
+    def test_no_more_is_found_than_was_asked(self, database: Database, customer: Customer) -> None:
+        with database.write() as session:
+            insert(session, make_usage(customer, id="gen_1"))
+        for tokens, check in ((8, "tokens_not_negative"), (-1, "implicit_part")):
+            with pytest.raises(IntegrityError, match=f"ck_usage_{check}"), database.write() as session:
+                finalise(session, "gen_1", 1, 5, after(2), "STOP", implicit_cache_tokens=tokens)
+        assert settled(database, "gen_1")[0] == UsageState.RESERVED
 
     def test_a_reserved_row_is_voided_once(self, database: Database, customer: Customer) -> None:
         with database.write() as session:

@@ -100,10 +100,11 @@ class TestReport:
             "input_tokens": (20, 2_000),
             "output_tokens": (5, 2_000),
         }
-        meters = [
+        meters: list[dict[str, Any]] = [
             {"meter": meter, "quantity": quantity, "amountNanoUsd": amount}
             for meter, (quantity, amount) in amounts.items()
         ]
+        meters[2] |= {"explicitQuantity": 0, "implicitQuantity": 0}
         assert found["meters"] == meters
         assert found["amountNanoUsd"] == 104_000 + storage
         assert found["start"] == "2026-03-01T00:00:00.000000Z"
@@ -125,6 +126,30 @@ class TestReport:
             made = report(session, **period, project_id=None)
             assert compare(made, recompute(session, **period, project_id=None)) == []
         assert found == report_json(made)
+
+    def test_tells_explicit_and_implicit_hits_apart(self, server: Server, projects: tuple[str, str]) -> None:
+        first, _ = projects
+        with server.state.database.write() as session:
+            generate(
+                session, first, "hit", prompt=1300, cached=1000, cache_id=f"c_{first}", implicit=256, output=0
+            )
+            generate(session, first, "miss", prompt=100, implicit=64, output=0)
+        found = body(ask(server, server.add_key(first, Scope.BILLING), **WEEK))
+        (project,) = found["projects"]
+        cached, uncached = project["caches"]
+        for level, explicit, implicit in (
+            (cached, 1000, 256),
+            (uncached, 0, 64),
+            (project, 1000, 320),
+            (found, 1000, 320),
+        ):
+            assert level["meters"][2] == {
+                "meter": "cache_read_tokens",
+                "quantity": explicit + implicit,
+                "explicitQuantity": explicit,
+                "implicitQuantity": implicit,
+                "amountNanoUsd": 10 * (explicit + implicit),
+            }
 
     def test_is_this_month_so_far_when_nothing_is_said(
         self, server: Server, projects: tuple[str, str]

@@ -19,7 +19,13 @@ REPORT: dict[str, Any] = {
                 {
                     "cacheId": "c1",
                     "meters": [
-                        {"meter": "cache_read_tokens", "quantity": 100, "amountNanoUsd": 30},
+                        {
+                            "meter": "cache_read_tokens",
+                            "quantity": 100,
+                            "explicitQuantity": 80,
+                            "implicitQuantity": 20,
+                            "amountNanoUsd": 30,
+                        },
                         {"meter": "input_tokens", "quantity": 0, "amountNanoUsd": 0},
                     ],
                 },
@@ -40,6 +46,7 @@ TOTALS = Totals(
         ("proj_a", "c1", Meter.CACHE_READ_TOKENS): 30,
         ("proj_a", None, Meter.INPUT_TOKENS): 40,
     },
+    implicit_quantities={("proj_a", "c1", Meter.CACHE_READ_TOKENS): 20},
 )
 
 
@@ -52,6 +59,12 @@ def test_a_report_that_equals_the_rows_is_proved() -> None:
 def test_a_figure_that_differs_by_one_is_noticed(name: str, cache: int) -> None:
     wrong = deepcopy(REPORT)
     wrong["projects"][0]["caches"][cache]["meters"][0][name] += 1
+    assert not is_equal(wrong, TOTALS)
+
+
+def test_an_implicit_hit_that_is_told_wrong_is_noticed() -> None:
+    wrong = deepcopy(REPORT)
+    wrong["projects"][0]["caches"][0]["meters"][0]["implicitQuantity"] -= 1
     assert not is_equal(wrong, TOTALS)
 
 
