@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from sqlalchemy.orm import Session
+
 from api.auth import ProjectCaller
 from api.patience import Patience
 from api.state import ApiState
@@ -15,6 +17,7 @@ from core.errors import AppError, Internal
 from core.messages import FailedEvent, FinishedEvent, Generate, TokensEvent
 from core.sampling import Sampling
 from core.transport import Channel
+from models.project import get_project
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +26,10 @@ _ATTEMPT = 1
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """token_ids: what comes after the cache, or the whole prompt. cached_tokens: of the cache, 0 without one."""
+    """token_ids: what comes after the cache, or the whole prompt. cached_tokens: of the cache, 0 without one.
+
+    reuses_kv: whether the request itself lets automatic KV be reused; its project and the server have a say too.
+    """
 
     request_id: str
     cache_id: str | None
@@ -34,6 +40,7 @@ class Generation:
     stop_sequences: tuple[str, ...]
     candidate_count: int = 1
     top_logprobs: int | None = None
+    reuses_kv: bool = True
 
     @property
     def prompt_tokens(self) -> int:
@@ -84,27 +91,14 @@ async def running(
 async def _reserve_and_send(
     state: ApiState, caller: ProjectCaller, generation: Generation, patience: Patience
 ) -> None:
-    await state.pools.write(
-        lambda session: leases.acquire(
-            session,
-            state.clock,
-            project_id=caller.project_id,
-            key_id=caller.key_id,
-            cache_id=generation.cache_id,
-            model=state.served_model.name,
-            fingerprint=state.served_model.fingerprint,
-            request_id=generation.request_id,
-            prompt_tokens=generation.prompt_tokens,
-            cache_tokens=generation.cached_tokens,
-            incarnation=state.transport.incarnation,
-        )
-    )
+    reuses_kv = await state.pools.write(lambda session: _reserve(session, state, caller, generation))
     try:
         patience.check()
         state.transport.send(
             Generate(
                 request_id=generation.request_id,
                 attempt=_ATTEMPT,
+                project_id=caller.project_id,
                 cache_id=generation.cache_id,
                 token_ids=generation.token_ids,
                 sampling=generation.sampling,
@@ -112,6 +106,7 @@ async def _reserve_and_send(
                 stop_sequences=generation.stop_sequences,
                 candidate_count=generation.candidate_count,
                 top_logprobs=generation.top_logprobs,
+                reuses_kv=reuses_kv,
             )
         )
     except AppError as error:
@@ -122,3 +117,25 @@ async def _reserve_and_send(
             )
         )
         raise
+
+
+def _reserve(session: Session, state: ApiState, caller: ProjectCaller, generation: Generation) -> bool:
+    """Reserve the usage, and with it the lease. Gives whether automatic KV may be reused: nobody concerned says no."""
+    leases.acquire(
+        session,
+        state.clock,
+        project_id=caller.project_id,
+        key_id=caller.key_id,
+        cache_id=generation.cache_id,
+        model=state.served_model.name,
+        fingerprint=state.served_model.fingerprint,
+        request_id=generation.request_id,
+        prompt_tokens=generation.prompt_tokens,
+        cache_tokens=generation.cached_tokens,
+        incarnation=state.transport.incarnation,
+    )
+    return (
+        state.settings.automatic_reuse
+        and generation.reuses_kv
+        and get_project(session, caller.project_id).reuses_kv
+    )

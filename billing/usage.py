@@ -75,16 +75,20 @@ def finalise(
 
 
 def was_finalised(
-    session: Session, request_id: str, attempt: int, output_tokens: int, end_reason: str
+    session: Session,
+    request_id: str,
+    attempt: int,
+    output_tokens: int,
+    end_reason: str,
+    *,
+    implicit_cache_tokens: int = 0,
 ) -> bool:
     """Whether a row is owed already with exactly this: a commit can succeed although its answer was lost."""
     row = rows.find_usage(session, request_id)
-    return row is not None and (row.state, row.attempt, row.output_tokens, row.end_reason) == (
-        UsageState.FINAL,
-        attempt,
-        output_tokens,
-        end_reason,
-    )
+    if row is None or row.state is not UsageState.FINAL:
+        return False
+    recorded = row.attempt, row.output_tokens, row.implicit_cache_tokens, row.end_reason
+    return recorded == (attempt, output_tokens, implicit_cache_tokens, end_reason)
 
 
 def was_voided(session: Session, request_id: str, attempt: int, end_reason: str) -> bool:

@@ -17,6 +17,7 @@ from cli.first_start import FirstKeys, create_first_keys
 from cli.key_making import load_secret
 from core.clock import Clock, SystemClock, instant
 from core.ids import new_incarnation
+from core.namespaces import Namespaces
 from core.secret import RootSecret
 from core.settings import Settings
 from core.transport.local import LocalTransport
@@ -76,7 +77,10 @@ def embedded(settings: Settings, progress: Progress) -> Iterator[Embedded]:
         folder, served_model = load_served_model(settings, progress)
         transport = LocalTransport(new_incarnation())
         _prepare(database, clock, settings, served_model, transport.incarnation)
-        with _running(settings, folder, served_model, database, clock, transport) as (engine, runtime):
+        with _running(settings, folder, served_model, database, clock, secret, transport) as (
+            engine,
+            runtime,
+        ):
             # Last, so that a start that fails does not make keys that nobody was shown.
             with database.write() as session:
                 first_keys = create_first_keys(session, clock, secret)
@@ -103,6 +107,7 @@ def _running(
     served_model: ServedModel,
     database: Database,
     clock: Clock,
+    secret: RootSecret,
     transport: LocalTransport,
 ) -> Iterator[tuple[Engine, Runtime]]:
     """Engine, runtime and sweeper; the rebuild of live caches goes on behind their back."""
@@ -112,6 +117,7 @@ def _running(
         database,
         clock,
         served_model.format,
+        Namespaces(secret),
         transport.publish,
         settings.database_pool_size,
         transport.incarnation,

@@ -23,12 +23,15 @@ class Generate:
 
     token_ids: the tokens after the cache, or the whole prompt where cache_id is None; never empty.
     attempt: of the usage row that was reserved for it; a takeover raises it.
+    project_id: whose KV it may read, and to whom belongs what it leaves.
     candidate_count: answers to draw, each from its own seed: the sampling's and those that follow it.
     top_logprobs: how many of the likeliest tokens to name beside each token's own logprob; None asks for none at all.
+    reuses_kv: whether it may read automatic KV, and leave its own behind; the cache that it names is read in any case.
     """
 
     request_id: str
     attempt: int
+    project_id: str
     cache_id: str | None
     token_ids: tuple[int, ...]
     sampling: Sampling
@@ -36,6 +39,7 @@ class Generate:
     stop_sequences: tuple[str, ...]
     candidate_count: int = 1
     top_logprobs: int | None = None
+    reuses_kv: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,8 @@ class TokensEvent:
     """Tokens of one candidate and the text they complete; text may be empty while a character is unfinished.
 
     logprobs: one for each token where they were asked for, else none.
+    implicit_cache_tokens: prompt tokens beyond the named cache whose KV was there already; known before the first token, and
+    the same in every event of a request.
     """
 
     number: int
@@ -68,14 +74,19 @@ class TokensEvent:
     text: str
     candidate: int = 0
     logprobs: tuple[TokenLogprobs, ...] = ()
+    implicit_cache_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedEvent:
-    """The generation has ended and its usage is recorded. reasons: why, for each candidate."""
+    """The generation has ended and its usage is recorded.
+
+    reasons: why, for each candidate. implicit_cache_tokens: as in the events before it; there may have been none.
+    """
 
     number: int
     reasons: tuple[FinishReason, ...]
+    implicit_cache_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,11 @@ class Settings(BaseSettings):
     )
     tail_tokens: int = Field(512, ge=1, description="Tokens of private KV set aside for a request at first.")
 
+    automatic_reuse: bool = Field(
+        True,
+        description="Whether requests read KV that earlier ones of their project left behind, and leave theirs.",
+    )
+
     min_cache_tokens: int = Field(64, ge=1, description="Smallest cache, in tokens.")
     default_ttl_seconds: int = Field(
         3600, ge=1, description="Life of a cache created without an expiry, in seconds."

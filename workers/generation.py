@@ -14,17 +14,23 @@ from prompting.detokenizer import Detokenizer
 from prompting.stop import StopMatcher
 
 Emit = Callable[[TokensEvent], None]
+Tell = Callable[[tuple[int, ...], str, int, tuple[TokenLogprobs, ...]], None]
 
 
 class Generation:
-    """A request's candidates, and the numbers of its events."""
+    """A request's candidates, and what its events tell beside text: their numbers, and what needed no computing.
+
+    implicit_cache_tokens: prompt tokens beyond the cache whose KV was there already. Set before the first token comes.
+    """
 
     def __init__(self, message: Generate, detokenizer: Callable[[], Detokenizer], emit: Emit) -> None:
         self.message = message
         self.is_cancelled = False
+        self.implicit_cache_tokens = 0
+        self._emit = emit
         self._next_number = 0
         self.candidates = [
-            Candidate(index, detokenizer(), StopMatcher(message.stop_sequences), self.number, emit)
+            Candidate(index, detokenizer(), StopMatcher(message.stop_sequences), self._tell)
             for index in range(message.candidate_count)
         ]
 
@@ -52,6 +58,13 @@ class Generation:
         self._next_number += 1
         return self._next_number - 1
 
+    def _tell(
+        self, token_ids: tuple[int, ...], text: str, candidate: int, logprobs: tuple[TokenLogprobs, ...]
+    ) -> None:
+        self._emit(
+            TokensEvent(self.number(), token_ids, text, candidate, logprobs, self.implicit_cache_tokens)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Held:
@@ -69,9 +82,7 @@ class Candidate:
     sequence are neither.
     """
 
-    def __init__(
-        self, index: int, detokenizer: Detokenizer, stops: StopMatcher, number: Callable[[], int], emit: Emit
-    ) -> None:
+    def __init__(self, index: int, detokenizer: Detokenizer, stops: StopMatcher, tell: Tell) -> None:
         self.output_tokens = 0
         self.reason: FinishReason | None = None  # why it ended
         self.error: AppError | None = None  # why it failed
@@ -79,8 +90,7 @@ class Candidate:
         self._detokenizer = detokenizer
         self._stops = stops
         self._is_stopped = False
-        self._number = number
-        self._emit = emit
+        self._tell = tell
         self._held: deque[_Held] = deque()
         self._drawn_length = 0
         self._sent_length = 0
@@ -128,4 +138,4 @@ class Candidate:
         self.output_tokens += len(tokens)
         logprobs = tuple(token.logprobs for token in tokens if token.logprobs is not None)
         ids = tuple(token.token_id for token in tokens)
-        self._emit(TokensEvent(self._number(), ids, text, self._index, logprobs))
+        self._tell(ids, text, self._index, logprobs)

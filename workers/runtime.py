@@ -22,6 +22,7 @@ from core.messages import (
     Generate,
     Message,
 )
+from core.namespaces import Namespaces
 from models.session import Database
 from prompting.format import PromptFormat
 from workers.cache_builds import CacheBuilds
@@ -65,6 +66,7 @@ class Runtime:
         database: Database,
         clock: Clock,
         prompt_format: PromptFormat,
+        namespaces: Namespaces,
         publish: Publish,
         threads: int,
         incarnation: str,
@@ -73,6 +75,7 @@ class Runtime:
         self._database = database
         self._clock = clock
         self._format = prompt_format
+        self._namespaces = namespaces
         self._publish = publish
         self._units = Units(threads)
         self._generations: dict[str, Generation] = {}
@@ -197,6 +200,7 @@ class Runtime:
     def _end(self, generation: Generation, error: AppError | None) -> None:
         """One transaction ends the request: FINAL with what was produced, VOID where nothing was."""
         message, tokens, reasons = generation.message, generation.output_tokens, generation.reasons
+        reused = generation.implicit_cache_tokens
         self._generations.pop(message.request_id, None)
         is_whole = error is None and FinishReason.CANCELLED not in reasons
         is_owed = is_whole or tokens > 0
@@ -207,15 +211,17 @@ class Runtime:
             at = instant(session, self._clock)
             row = session, message.request_id, message.attempt
             if is_owed:
-                is_ours = usage.finalise(*row, tokens, at, end_reason)
-                is_ours = is_ours or usage.was_finalised(*row, tokens, end_reason)
+                is_ours = usage.finalise(*row, tokens, at, end_reason, implicit_cache_tokens=reused)
+                is_ours = is_ours or usage.was_finalised(
+                    *row, tokens, end_reason, implicit_cache_tokens=reused
+                )
             else:
                 is_ours = usage.void(*row, at, end_reason) or usage.was_voided(*row, end_reason)
         if not is_ours:
             log.warning("usage was settled elsewhere", extra={"request_id": message.request_id})
             return
         last = (
-            FinishedEvent(generation.number(), reasons)
+            FinishedEvent(generation.number(), reasons, reused)
             if is_owed and error is None
             else FailedEvent(generation.number(), error or _given_up())
         )

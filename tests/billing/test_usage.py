@@ -83,6 +83,21 @@ class TestSettling:
             assert (row.prompt_tokens, row.input_tokens) == (1300, 44)
             assert (row.cache_read_tokens, row.implicit_cache_tokens) == (1256, 256)
 
+    def test_a_settlement_is_recognised_by_all_that_it_put_on_record(self, database: Database) -> None:
+        with database.write() as session:
+            project = add_project(session, "p")
+            reserve(session, project, "r", prompt=10)
+            assert not usage.was_finalised(session, "r", 1, 0, "STOP")
+        with database.write() as session:
+            assert usage.finalise(session, "r", 1, 3, after(1), "STOP", implicit_cache_tokens=2)
+        with database.read() as session:
+            assert usage.was_finalised(session, "r", 1, 3, "STOP", implicit_cache_tokens=2)
+            assert not usage.was_finalised(session, "r", 1, 3, "STOP")
+            assert not usage.was_finalised(session, "r", 1, 4, "STOP", implicit_cache_tokens=2)
+            assert not usage.was_finalised(session, "r", 2, 3, "STOP", implicit_cache_tokens=2)
+            assert not usage.was_finalised(session, "r", 1, 3, "CANCELLED", implicit_cache_tokens=2)
+            assert not usage.was_finalised(session, "absent", 1, 3, "STOP", implicit_cache_tokens=2)
+
     def test_more_than_was_left_to_compute_is_refused(self, database: Database) -> None:
         with database.write() as session:
             project = add_project(session, "p")

@@ -44,9 +44,20 @@ def test_44_45_counts_are_sums_of_each_other(client: Client) -> None:
     usage = answer["usageMetadata"]
     assert usage["promptTokenCount"] == whole["promptTokenCount"] > cached_tokens
     assert usage["totalTokenCount"] == usage["promptTokenCount"] + usage["candidatesTokenCount"]
-    assert cached_tokens == usage["cachedContentTokenCount"] <= usage["promptTokenCount"]
+    assert cached_tokens <= usage["cachedContentTokenCount"] <= usage["promptTokenCount"]
     assert counts(answer, "promptTokensDetails") == usage["promptTokenCount"]
     assert counts(answer, "cacheTokensDetails") == usage["cachedContentTokenCount"]
+
+
+def test_45_where_nothing_else_is_reused_the_cached_count_is_the_caches(client: Client) -> None:
+    alone = client.using(headers={"X-Headstart-Reuse": "off"})
+    contents = content(70, "alone")
+    cache = alone.create(contents)
+    question = "And so? " * 40
+    alone.ask([*contents, user(question)])
+    for _ in range(2):
+        usage = alone.ask(question, cachedContent=cache["name"])["usageMetadata"]
+        assert usage["cachedContentTokenCount"] == cache["usageMetadata"]["totalTokenCount"]
 
 
 def test_46_counts_of_nothing_are_left_out(client: Client) -> None:

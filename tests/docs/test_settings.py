@@ -28,8 +28,8 @@ def test_each_default_is_the_one_in_the_code(name: str) -> None:
         assert "folder" in written
     elif default in {None, ()}:
         assert written == "unset"
-    elif default is False:
-        assert written == "false"
+    elif isinstance(default, bool):
+        assert written == str(default).lower()
     else:
         assert written == f"`{default}`"
 

@@ -44,6 +44,7 @@ class Script:
     hold_builds: bool = False
     hold_built: bool = False  # after the cache has become ACTIVE, before that is told
     refusal: AppError | None = None
+    implicit_cache_tokens: int = 0  # of the prompt, found by the engine
 
 
 @dataclass
@@ -101,25 +102,36 @@ class WorkerDouble:
 
     def _generate(self, message: Generate, script: Script) -> None:
         channel_id, number, output_tokens = message.request_id, 0, 0
+        reused = script.implicit_cache_tokens
         for index, piece in enumerate(script.pieces):
             if index == script.hold_before:
                 self._hold(channel_id)
             if channel_id in self.cancelled:
                 break
-            self.transport.publish(channel_id, TokensEvent(number, *Piece(*piece)))
+            event = TokensEvent(number, *Piece(*piece), reused)
+            self.transport.publish(channel_id, event)
             number += 1
             output_tokens += len(piece[0])
         reason = FinishReason.CANCELLED if channel_id in self.cancelled else script.reason
         with self.database.write() as session:
             at = instant(session, self.clock)
             if output_tokens or script.error is None:
-                usage.finalise(session, channel_id, message.attempt, output_tokens, at, reason)
+                usage.finalise(
+                    session,
+                    channel_id,
+                    message.attempt,
+                    output_tokens,
+                    at,
+                    reason,
+                    implicit_cache_tokens=reused,
+                )
             else:
                 usage.void(session, channel_id, message.attempt, at, script.error.code)
         if script.error is not None and reason is not FinishReason.CANCELLED:
             self.transport.publish(channel_id, FailedEvent(number, script.error))
         else:
-            self.transport.publish(channel_id, FinishedEvent(number, (reason,) * message.candidate_count))
+            reasons = (reason,) * message.candidate_count
+            self.transport.publish(channel_id, FinishedEvent(number, reasons, reused))
 
     def _build(self, message: BuildCache, script: Script) -> None:
         if script.hold_builds:

@@ -39,7 +39,7 @@ class Outcome:
 
 def generate(prompt_format: PromptFormat, token_ids: list[int], stops: tuple[str, ...]) -> Outcome:
     events: list[TokensEvent] = []
-    message = Generate("gen_1", 1, None, (1,), Sampling(0.0, 1.0, 0, 0), len(token_ids), stops)
+    message = Generate("gen_1", 1, "proj_1", None, (1,), Sampling(0.0, 1.0, 0, 0), len(token_ids), stops)
     generation = Generation(message, prompt_format.detokenizer, events.append)
     (candidate,) = generation.candidates
     is_stopped, drawn = False, 0
@@ -104,7 +104,7 @@ def test_no_more_is_held_back_than_could_become_a_stop(
     prompt_format: PromptFormat, token_ids: list[int], stops: tuple[str, ...]
 ) -> None:
     events: list[TokensEvent] = []
-    message = Generate("gen_1", 1, None, (1,), Sampling(0.0, 1.0, 0, 0), 99, stops)
+    message = Generate("gen_1", 1, "proj_1", None, (1,), Sampling(0.0, 1.0, 0, 0), 99, stops)
     (candidate,) = Generation(message, prompt_format.detokenizer, events.append).candidates
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = ""
@@ -155,3 +155,16 @@ def test_an_answer_that_ends_inside_a_character_says_so(prompt_format: PromptFor
     outcome = generate(prompt_format, [A, *GRIN[:cut]], ())
     assert outcome.text == "a\ufffd"
     assert outcome.token_ids == [A, *GRIN[:cut]]
+
+
+def test_every_event_tells_how_much_of_the_prompt_was_there_already(prompt_format: PromptFormat) -> None:
+    events: list[TokensEvent] = []
+    message = Generate("gen_1", 1, "proj_1", None, (1,), Sampling(0.0, 1.0, 0, 0), 9, (), candidate_count=2)
+    generation = Generation(message, prompt_format.detokenizer, events.append)
+    generation.implicit_cache_tokens = 64
+    for candidate in generation.candidates:
+        candidate.push(A)
+        candidate.push(B)
+    assert [event.number for event in events] == [0, 1, 2, 3]
+    assert [event.candidate for event in events] == [0, 0, 1, 1]
+    assert {event.implicit_cache_tokens for event in events} == {64}

@@ -50,6 +50,34 @@ def test_an_answer_comes_as_text_and_is_billed_before_it_is_finished(workshop: W
     assert workshop.text(request_id) == text != ""
 
 
+@pytest.mark.parametrize("count", [0, 4])
+def test_what_the_engine_found_is_told_in_every_event_and_billed_as_read(
+    workshop: Workshop, count: int
+) -> None:
+    cache_id = workshop.cached(some_tokens(70, 1))
+    with workshop.driver.standing_still():
+        request_id = workshop.ask(some_tokens(5, 2), cache_id)
+        workshop.runtime._generations[request_id].implicit_cache_tokens = count
+    assert reason(workshop, request_id) == FinishReason.MAX_TOKENS
+    events = workshop.events[request_id]
+    assert [getattr(event, "implicit_cache_tokens", None) for event in events] == [count] * len(events)
+    usage = workshop.usage(request_id)
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.input_tokens) == (75, 5 - count)
+    assert (usage.cache_read_tokens, usage.implicit_cache_tokens) == (70 + count, count)
+
+
+def test_what_was_found_for_a_request_that_came_to_nothing_is_not_billed(workshop: Workshop) -> None:
+    with workshop.driver.standing_still():
+        request_id = workshop.ask(some_tokens(5, 1))
+        workshop.runtime._generations[request_id].implicit_cache_tokens = 4
+        workshop.runtime.cancel(request_id)
+    assert isinstance(failure(workshop, request_id), Unavailable)
+    usage = workshop.usage(request_id)
+    assert usage is not None
+    assert (usage.state, usage.input_tokens, usage.implicit_cache_tokens) == (VOID, 5, 0)
+
+
 def test_a_stop_sequence_ends_the_answer_and_is_neither_shown_nor_billed(workshop: Workshop) -> None:
     question = some_tokens(9, 3)
     free = workshop.ask(question, max_output_tokens=12)

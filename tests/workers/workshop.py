@@ -12,7 +12,9 @@ from transformers import PreTrainedModel
 from caching import leases, lifecycle
 from core.ids import new_request_id
 from core.messages import BuildCache, DropCache, Event, Generate, TokensEvent
+from core.namespaces import Namespaces
 from core.sampling import Sampling
+from core.secret import RootSecret
 from models.cache import Cache, find_cache
 from models.storage_segment import StorageSegment
 from models.usage import Usage, UsageState, find_usage
@@ -64,6 +66,7 @@ class Workshop:
             self.database,
             self.clock,
             self.prompt_format,
+            Namespaces(RootSecret(bytes(32))),
             self._publish,
             threads=_UNIT_THREADS,
             incarnation=INCARNATION,
@@ -151,7 +154,15 @@ class Workshop:
             )
         self.runtime.handle(
             Generate(
-                request_id, 1, cache_id, ids, sampling, max_output_tokens, stop_sequences, candidate_count
+                request_id,
+                1,
+                self.customer.project_id,
+                cache_id,
+                ids,
+                sampling,
+                max_output_tokens,
+                stop_sequences,
+                candidate_count,
             )
         )
         return request_id

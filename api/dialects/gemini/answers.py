@@ -38,9 +38,11 @@ class Answer:
         self._served = served
         self.candidates = [Candidate(index) for index in range(generation.candidate_count)]
         self.is_whole = False
+        self._implicit_tokens = 0
 
     def take(self, event: TokensEvent | FinishedEvent) -> list[Candidate]:
         """Gives the candidates of whom there is something to tell now."""
+        self._implicit_tokens = event.implicit_cache_tokens
         if isinstance(event, FinishedEvent):
             for candidate, reason in zip(self.candidates, event.reasons, strict=True):
                 candidate.reason = reason
@@ -53,15 +55,21 @@ class Answer:
     def tell(self, candidates: list[Candidate]) -> dict[str, Any]:
         """What was not told yet of these, and the counts so far."""
         generation = self._generation
-        output_tokens = sum(candidate.output_tokens for candidate in self.candidates)
         return {
             "candidates": [self._tell(candidate) for candidate in candidates],
-            "usageMetadata": usage_metadata(
-                Usage(generation.prompt_tokens, generation.cached_tokens, output_tokens)
-            ),
+            "usageMetadata": usage_metadata(self._usage()),
             "modelVersion": self._served.name,
             "responseId": generation.request_id,
         }
+
+    def _usage(self) -> Usage:
+        generation, implicit_tokens = self._generation, self._implicit_tokens
+        return Usage(
+            generation.prompt_tokens,
+            generation.cached_tokens + implicit_tokens,
+            sum(candidate.output_tokens for candidate in self.candidates),
+            implicit_tokens,
+        )
 
     def _tell(self, candidate: Candidate) -> dict[str, Any]:
         """There is always one part: the SDKs' chats drop a turn without."""

@@ -19,6 +19,7 @@ from api.dialects.gemini.requests import GenerateContentRequest, GenerationConfi
 from api.dialects.gemini.responses import ok
 from api.generations import Generation, Running, running
 from api.patience import Patience
+from api.reuse import read_reuse
 from api.state import ApiState, api_state, request_id
 from api.streaming import JSON_ARRAY, SERVER_SENT_EVENTS, JsonStream, Values
 from core.errors import InvalidArgument
@@ -59,6 +60,7 @@ async def _prepare(
     state: ApiState, request: Request, caller: ProjectCaller, model: str, method: str
 ) -> Generation:
     """Read and check everything; tokenise what is new. Nothing is written yet."""
+    reuses_kv = read_reuse(request)
     body = await read_json(request)
     refuse_conflict(body)
     wire = parse(GenerateContentRequest, body)
@@ -86,6 +88,7 @@ async def _prepare(
         stop_sequences=tuple(config.stop_sequences or ()),
         candidate_count=config.candidate_count or 1,
         top_logprobs=top_logprobs,
+        reuses_kv=reuses_kv,
     )
 
 

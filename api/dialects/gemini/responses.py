@@ -23,11 +23,12 @@ FINISH_REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """prompt_tokens includes cached_tokens."""
+    """prompt_tokens includes cached_tokens; these include implicit_tokens, which came from no cache that was named."""
 
     prompt_tokens: int
     cached_tokens: int
     output_tokens: int = 0
+    implicit_tokens: int = 0
 
 
 def ok(body: dict[str, Any]) -> Response:
@@ -73,10 +74,12 @@ def model_resource(model: ServedModel) -> dict[str, Any]:
 
 
 def usage_metadata(usage: Usage) -> dict[str, Any]:
-    """Counts that are zero are left out, save the prompt's and the total."""
+    """Counts that are zero are left out, save the prompt's and the total. implicitCachedTokenCount, which is ours, stands
+    beside cachedContentTokenCount and is part of it."""
     metadata: dict[str, Any] = {"promptTokenCount": usage.prompt_tokens}
     if usage.cached_tokens:
         metadata["cachedContentTokenCount"] = usage.cached_tokens
+        metadata["implicitCachedTokenCount"] = usage.implicit_tokens
     if usage.output_tokens:
         metadata["candidatesTokenCount"] = usage.output_tokens
     metadata["totalTokenCount"] = usage.prompt_tokens + usage.output_tokens

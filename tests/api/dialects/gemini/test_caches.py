@@ -109,7 +109,8 @@ class TestCreate:
 
     def test_the_worker_is_told_to_build_it(self, server: Server, create_cache: Create) -> None:
         cache = create_cache()
-        assert server.worker.sent == [BuildCache(cache["name"].removeprefix("cachedContents/"), 1)]
+        cache_id = cache["name"].removeprefix("cachedContents/")
+        assert server.worker.sent == [BuildCache(cache_id, 1)]
 
 
 class TestExpiry:

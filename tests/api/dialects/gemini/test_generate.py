@@ -96,6 +96,43 @@ class TestAnswer:
         assert ask(http).json()["usageMetadata"]["candidatesTokenCount"] == 3
 
 
+class TestImplicitHits:
+    def test_count_beside_the_cache_and_without_one(
+        self, server: Server, http: httpx.Client, create_cache: Create
+    ) -> None:
+        cache = create_cache()
+        cached = cache["usageMetadata"]["totalTokenCount"]
+        server.script = Script(implicit_cache_tokens=5)
+        for explicit, fields in ((cached, {"cachedContent": cache["name"]}), (0, {})):
+            body = ask(http, **fields).json()
+            usage, new = body["usageMetadata"], len(server.worker.generated[-1].token_ids)
+            assert usage == {
+                "promptTokenCount": explicit + new,
+                "cachedContentTokenCount": explicit + 5,
+                "implicitCachedTokenCount": 5,
+                "candidatesTokenCount": 3,
+                "totalTokenCount": explicit + new + 3,
+                "promptTokensDetails": [{"modality": "TEXT", "tokenCount": explicit + new}],
+                "cacheTokensDetails": [{"modality": "TEXT", "tokenCount": explicit + 5}],
+            }
+            row = usage_row(server, body["responseId"])
+            assert (row.prompt_tokens, row.input_tokens) == (explicit + new, new - 5)
+            assert (row.cache_read_tokens, row.implicit_cache_tokens) == (explicit + 5, 5)
+
+    def test_are_told_of_an_empty_answer_too(self, server: Server, http: httpx.Client) -> None:
+        server.script = Script(pieces=(), implicit_cache_tokens=5)
+        usage = ask(http).json()["usageMetadata"]
+        assert (usage["cachedContentTokenCount"], usage["implicitCachedTokenCount"]) == (5, 5)
+
+    def test_are_no_hits_of_a_cache(self, server: Server, http: httpx.Client, create_cache: Create) -> None:
+        name = create_cache()["name"]
+        server.script = Script(implicit_cache_tokens=5)
+        ask(http)
+        assert http.get(f"/v1/{name}").json()["hitCount"] == 0
+        ask(http, cachedContent=name)
+        assert http.get(f"/v1/{name}").json()["hitCount"] == 1
+
+
 class TestWithACache:
     def test_counts_what_came_from_it(self, server: Server, http: httpx.Client, create_cache: Create) -> None:
         cache = create_cache()
@@ -105,6 +142,7 @@ class TestWithACache:
         assert usage == {
             "promptTokenCount": cached + new,
             "cachedContentTokenCount": cached,
+            "implicitCachedTokenCount": 0,
             "candidatesTokenCount": 3,
             "totalTokenCount": cached + new + 3,
             "promptTokensDetails": [{"modality": "TEXT", "tokenCount": cached + new}],

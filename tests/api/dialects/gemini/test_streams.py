@@ -51,6 +51,17 @@ class TestEvents:
             )
         assert len({chunk["usageMetadata"]["promptTokenCount"] for chunk in chunks}) == 1
 
+    def test_each_counts_the_implicit_hit(
+        self, server: Server, http: httpx.Client, create_cache: Create
+    ) -> None:
+        cache = create_cache()
+        cached = cache["usageMetadata"]["totalTokenCount"]
+        server.script = Script(implicit_cache_tokens=5)
+        usages = [chunk["usageMetadata"] for chunk in events(ask(http, cachedContent=cache["name"]))]
+        assert len(usages) == 3
+        for usage in usages:
+            assert (usage["cachedContentTokenCount"], usage["implicitCachedTokenCount"]) == (cached + 5, 5)
+
     def test_counts_grow_and_the_last_are_those_of_a_unary_call(self, http: httpx.Client) -> None:
         chunks = events(ask(http))
         assert [chunk["usageMetadata"]["candidatesTokenCount"] for chunk in chunks] == [1, 3, 3]
