@@ -111,7 +111,7 @@ def _running(
     transport: LocalTransport,
 ) -> Iterator[tuple[Engine, Runtime]]:
     """Engine, runtime and sweeper; the rebuild of live caches goes on behind their back."""
-    engine = start_engine(folder, settings)
+    engine = start_engine(folder, settings, served_model.fingerprint)
     runtime = Runtime(
         engine,
         database,

@@ -7,6 +7,7 @@ PENDING ──► ACTIVE ──► EXPIRED | DELETED      What was cached (messa
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from sqlalchemy import (
     JSON,
@@ -108,7 +109,7 @@ class Cache(Base):
     # Content stands last: what comes after it in a row SQLite finds only by walking through all of its pages.
     prefix_text: Mapped[str | None] = mapped_column(Text)
     messages: Mapped[list[dict[str, str]] | None] = mapped_column(JSON(none_as_null=True))
-    # Read by builds alone, through find_token_ids: a hit must not drag them along.
+    # Read by builds alone, through find_prefix: a hit must not drag them along.
     token_ids: Mapped[tuple[int, ...] | None] = mapped_column(
         TokenIds, deferred=True, deferred_raiseload=True
     )
@@ -134,9 +135,17 @@ def find_cache_with_content(session: Session, project_id: str, cache_id: str) ->
     return session.scalars(select(Cache).where(_is(project_id, cache_id))).one_or_none()
 
 
-def find_token_ids(session: Session, cache_id: str) -> tuple[int, ...] | None:
+class Prefix(NamedTuple):
+    """What a build computes, and for whom."""
+
+    project_id: str
+    token_ids: tuple[int, ...]
+
+
+def find_prefix(session: Session, cache_id: str) -> Prefix | None:
     """Find what a build computes; None once the cache has ended."""
-    return session.scalars(select(Cache.token_ids).where(Cache.id == cache_id)).one_or_none()
+    row = session.execute(select(Cache.project_id, Cache.token_ids).where(Cache.id == cache_id)).one_or_none()
+    return None if row is None or row.token_ids is None else Prefix(row.project_id, row.token_ids)
 
 
 def lock_cache(session: Session, project_id: str, cache_id: str) -> Cache | None:

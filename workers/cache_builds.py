@@ -14,7 +14,8 @@ from core.clock import Clock, instant
 from core.errors import AppError, CacheNotFound, Cancelled, DeadlineExceeded, Unavailable
 from core.ids import cache_name
 from core.messages import BuildCache, BuiltEvent, FailedEvent, LastEvent
-from models.cache import find_token_ids, list_caches_to_rebuild
+from core.namespaces import Namespaces
+from models.cache import find_prefix, list_caches_to_rebuild
 from models.placement import Holder, Tier
 from models.session import Database
 from workers.engine.engine import Engine
@@ -31,6 +32,7 @@ class CacheBuilds:
         engine: Engine,
         database: Database,
         clock: Clock,
+        namespaces: Namespaces,
         units: Units,
         publish: Publish,
         incarnation: str,
@@ -39,6 +41,7 @@ class CacheBuilds:
         self._engine = engine
         self._database = database
         self._clock = clock
+        self._namespaces = namespaces
         self._units = units
         self._publish = publish
         self._lock = threading.Lock()
@@ -58,8 +61,8 @@ class CacheBuilds:
 
     def build(self, message: BuildCache) -> None:
         """Compute a new cache, activate it and tell its channel. Called on a unit's thread."""
-        token_ids = self._token_ids(message.cache_id)
-        if token_ids is None:
+        prefix = self._find_prefix(message.cache_id)
+        if prefix is None:
             self.fail(message, _ended_before())
             return
 
@@ -73,7 +76,7 @@ class CacheBuilds:
         with self._lock:
             is_cancelled = self._starting.pop(message.cache_id, False)
             if not is_cancelled:
-                self._engine.build(Build(message.cache_id, token_ids, [on_end]))
+                self._engine.build(Build(message.cache_id, *prefix, [on_end]))
         if is_cancelled:
             self.fail(message, Cancelled("The build was cancelled."))
 
@@ -92,8 +95,8 @@ class CacheBuilds:
 
     def rebuild(self, cache_id: str, *, is_urgent: bool, on_error: Callable[[AppError], None]) -> None:
         """Compute the KV of a usable cache again, unbilled. on_error is called before any follower learns of it."""
-        token_ids = self._token_ids(cache_id)
-        if token_ids is None:
+        prefix = self._find_prefix(cache_id)
+        if prefix is None:
             on_error(
                 CacheNotFound(f"There is no cached content {cache_name(cache_id)}.", field="cached_content")
             )
@@ -101,7 +104,7 @@ class CacheBuilds:
 
         def on_end(ending: Ending, error: AppError | None) -> None:
             if ending == Ending.BUILT:
-                log.info("rebuilt", extra={"cache_id": cache_id, "tokens": len(token_ids)})
+                log.info("rebuilt", extra={"cache_id": cache_id, "tokens": len(prefix[1])})
                 self._units.settle(
                     lambda: self._end_rebuild(cache_id), lambda failure: self._give_up(cache_id, failure)
                 )
@@ -109,7 +112,7 @@ class CacheBuilds:
                 log.warning("rebuild failed: %s", error, extra={"cache_id": cache_id})
                 on_error(error)
 
-        self._engine.build(Build(cache_id, token_ids, [on_end], is_rebuild=True, is_urgent=is_urgent))
+        self._engine.build(Build(cache_id, *prefix, [on_end], is_rebuild=True, is_urgent=is_urgent))
 
     def rebuild_all(self, fingerprint: str) -> int:
         """Queue a rebuild of every usable cache of the served model, oldest first. Returns how many."""
@@ -150,12 +153,14 @@ class CacheBuilds:
 
     def _drop_if_ended(self, cache_id: str) -> None:
         """A cache may end while it is built, and its DropCache come before the segment is there to drop."""
-        if self._token_ids(cache_id) is None:
+        if self._find_prefix(cache_id) is None:
             self._engine.drop(cache_id)
 
-    def _token_ids(self, cache_id: str) -> tuple[int, ...] | None:
+    def _find_prefix(self, cache_id: str) -> tuple[bytes, tuple[int, ...]] | None:
+        """Whose KV it may share, and its tokens; None once the cache has ended."""
         with self._database.read() as session:
-            return find_token_ids(session, cache_id)
+            found = find_prefix(session, cache_id)
+        return None if found is None else (self._namespaces.of(found.project_id), found.token_ids)
 
 
 def _ended_before() -> DeadlineExceeded:

@@ -20,7 +20,7 @@ Tell = Callable[[tuple[int, ...], str, int, tuple[TokenLogprobs, ...]], None]
 class Generation:
     """A request's candidates, and what its events tell beside text: their numbers, and what needed no computing.
 
-    implicit_cache_tokens: prompt tokens beyond the cache whose KV was there already. Set before the first token comes.
+    implicit_cache_tokens: prompt tokens beyond the cache whose KV was there already; set by `start`.
     """
 
     def __init__(self, message: Generate, detokenizer: Callable[[], Detokenizer], emit: Emit) -> None:
@@ -38,6 +38,10 @@ class Generation:
     def output_tokens(self) -> int:
         """Of all candidates, as billed."""
         return sum(candidate.output_tokens for candidate in self.candidates)
+
+    def start(self, implicit_cache_tokens: int) -> None:
+        """The engine has begun: so many prompt tokens beyond the cache need no computing."""
+        self.implicit_cache_tokens = implicit_cache_tokens
 
     @property
     def has_ended(self) -> bool:

@@ -80,7 +80,7 @@ class Runtime:
         self._units = Units(threads)
         self._generations: dict[str, Generation] = {}
         self._lock = threading.Lock()
-        self.builds = CacheBuilds(engine, database, clock, self._units, publish, incarnation)
+        self.builds = CacheBuilds(engine, database, clock, namespaces, self._units, publish, incarnation)
 
     @property
     def is_running(self) -> bool:
@@ -165,6 +165,8 @@ class Runtime:
             on_token=candidate.push,
             on_end=on_end,
             top_logprobs=message.top_logprobs,
+            namespace=self._namespaces.of(message.project_id) if message.reuses_kv else None,
+            on_start=generation.start,
         )
 
     def _end_candidate(

@@ -12,7 +12,7 @@ from core.errors import (
     InvalidArgument,
     ProjectNotFound,
 )
-from models.cache import Cache, CacheEndReason, CacheState, find_token_ids
+from models.cache import Cache, CacheEndReason, CacheState, find_prefix
 from models.usage import UsageKind, UsageState, find_usage
 from tests.caching.scene import Scene
 from tests.fakes.clock import START
@@ -34,7 +34,7 @@ class TestCreate:
         assert row.display_name == "handbook"
         assert (scene.count("usage"), scene.count("storage_segments")) == (0, 0)
         with scene.database.read() as session:
-            assert find_token_ids(session, cache.id) == tuple(range(100))
+            assert find_prefix(session, cache.id) == (scene.customer.project_id, tuple(range(100)))
 
     def test_a_cache_that_is_not_built_looks_absent(self, scene: Scene) -> None:
         with pytest.raises(CacheNotFound) as caught:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from billing.recompute import compare, recompute
 from billing.report import report
 from billing.report_json import report_json
-from models.cache import Cache, find_token_ids
+from models.cache import Cache, find_prefix
 from models.project import find_project_by_name, get_project
 from models.session import Database
 from models.storage_segment import StorageSegment
@@ -50,8 +50,9 @@ class Books:
     def token_bytes(self, cache_name: str) -> bytes:
         """Some token ids from the midst of a cache, as the file holds them."""
         with self.database.read() as session:
-            ids = find_token_ids(session, cache_name.removeprefix("cachedContents/"))
-        assert ids is not None
+            prefix = find_prefix(session, cache_name.removeprefix("cachedContents/"))
+        assert prefix is not None
+        ids = prefix.token_ids
         middle = ids[len(ids) // 2 : len(ids) // 2 + 24]
         return b"".join(token_id.to_bytes(4, "little") for token_id in middle)
 

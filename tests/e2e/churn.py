@@ -83,7 +83,10 @@ class Client:
             if self._is_there(name, answer, span, _BUSY):
                 answered = read_answer([answer.json()])
                 assert answered.text == self.texts[self.lives[name].text]
-                assert answered.usage["cachedContentTokenCount"] == self.lives[name].tokens
+                cached, implicit = (
+                    answered.usage[f"{kind}TokenCount"] for kind in ("cachedContent", "implicitCached")
+                )
+                assert cached - implicit == self.lives[name].tokens
                 self.answers.append(answered)
 
     def get(self) -> None:

@@ -12,11 +12,13 @@ from models.cache import Cache
 from tests.e2e.customer import Customer
 from tests.e2e.home import Home
 from tests.e2e.moments import NEVER, watch
-from tests.e2e.processes import Server, wait_until
+from tests.e2e.processes import STOP_SECONDS, Server, wait_until
 from tests.e2e.truth import Truth
 
 # Three chunks of a prompt are three moments in its midst. No sweeper: its commits would be counted with the request's.
+# No automatic reuse: a request that is made again must compute again, or its moments would not come a second time.
 SETTINGS = {
+    "automatic_reuse": "False",
     "dtype": "float32",
     "threads": "1",
     "prefill_chunk_tokens": "200",
@@ -63,8 +65,8 @@ class Stage:
         self.settle()
         with suppress(httpx.TransportError):
             request(moment)
-        self.server.process.join()
-        assert self.server.process.exitcode == -9, self.server.log()
+        self.server.process.join(STOP_SECONDS)
+        assert self.server.process.exitcode == -9, f"{moment!r} did not come\n{self.server.log()}"
         journal = self._journal()
         assert journal[-1] == moment
         committed = sum(line.startswith("committed ") for line in journal)

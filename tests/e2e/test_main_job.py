@@ -12,6 +12,7 @@ from models.usage import Usage, UsageState
 from tests.e2e.books import Books, quantities
 from tests.e2e.customer import MODEL, Customer, document, read_answer
 from tests.e2e.shared import Shared
+from workers.engine.blocks import BLOCK_TOKENS
 
 QUESTION = "Where do the boats wait?"
 GENERATION_PROMPT_TOKENS = 4
@@ -55,8 +56,7 @@ def test_create_ask_extend_delete_and_pay(version: str, customer: Customer, book
         counted = client.models.count_tokens(model=MODEL, contents=[turn(text), turn(QUESTION)])
         prompt = (counted.total_tokens or 0) + GENERATION_PROMPT_TOKENS
         produced = counts(plain)[2]
-        assert counts(plain) == (prompt, 0, produced)
-        assert counts(answer) == counts(chunks[-1]) == (prompt, size, produced)
+        told = [counts(each) for each in (plain, answer, chunks[-1])]
         assert 0 < produced <= 12
 
         longer = client.caches.update(name=name, config={"ttl": "900s"})
@@ -69,9 +69,16 @@ def test_create_ask_extend_delete_and_pay(version: str, customer: Customer, book
         assert_gone(client, name)
 
     rows = books.generations(customer.project_id)
+    implicit = [row.implicit_cache_tokens for row in rows]
+    assert implicit[0] == size // BLOCK_TOKENS * BLOCK_TOKENS, "who names no cache finds its whole blocks"
+    named = (0, size, size, size)
+    read = [one + other for one, other in zip(named, implicit, strict=True)]
     assert [(row.state, row.prompt_tokens, row.cache_read_tokens, row.output_tokens) for row in rows] == [
-        (UsageState.FINAL, prompt, read, produced) for read in (0, size, size, size)
+        (UsageState.FINAL, prompt, each, produced) for each in read
     ]
+    assert told == [(prompt, each, produced) for each in read[:3]]
+    last = read_answer(array.json()).usage
+    assert (last["cachedContentTokenCount"], last["implicitCachedTokenCount"]) == (read[3], implicit[3])
     (write,) = books.writes(customer.project_id)
     assert (write.state, write.cache_write_tokens) == (UsageState.FINAL, size)
     row = books.cache(name)
@@ -81,8 +88,8 @@ def test_create_ask_extend_delete_and_pay(version: str, customer: Customer, book
 
     bill = books.proven_bill(customer.address, customer.key)
     assert quantities(bill) == {
-        "input_tokens": prompt + 3 * (prompt - size),
-        "cache_read_tokens": 3 * size,
+        "input_tokens": 4 * prompt - sum(read),
+        "cache_read_tokens": sum(read),
         "cache_write_tokens": size,
         "output_tokens": 4 * produced,
         "cache_storage_token_seconds": size * whole_seconds(segment),

@@ -12,7 +12,7 @@ from models.cache import (
     count_live,
     find_cache,
     find_cache_with_content,
-    find_token_ids,
+    find_prefix,
     insert_cache,
     list_caches_to_rebuild,
     list_live_caches,
@@ -129,9 +129,9 @@ class TestFind:
             assert cache.messages == [{"role": "user", "text": "Words"}]
             assert cache.prefix_text == "<user>Words"
             assert cache.display_name == ""
-            assert find_token_ids(session, cache_id) == (1, 2, 3)
+            assert find_prefix(session, cache_id) == (customer.project_id, (1, 2, 3))
             assert find_cache(session, customer.project_id, "other") is None
-            assert find_token_ids(session, "other") is None
+            assert find_prefix(session, "other") is None
 
     def test_another_projects_cache_is_not_found_by_any_door(
         self, session: Session, customer: Customer

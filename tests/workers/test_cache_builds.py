@@ -215,7 +215,7 @@ def test_after_a_restart_every_live_cache_is_built_again_and_the_one_asked_for_f
         assert workshop.runtime.builds.rebuild_all("another:model") == 0
         assert workshop.runtime.builds.rebuild_all(FINGERPRINT) == 3
         request_id = workshop.ask([700], newest, max_output_tokens=1)
-        workshop.driver.at_step(2, lambda: ready.extend(workshop.engine._scheduler._ready))
+        workshop.driver.at_step(2, lambda: ready.extend(workshop.engine._scheduler._pins))
     assert isinstance(workshop.last(request_id), FinishedEvent)
     assert workshop.token_ids(request_id) == workshop.expected([*prefixes[newest], 700], 1)
     assert ready == [newest]

@@ -50,32 +50,33 @@ def test_an_answer_comes_as_text_and_is_billed_before_it_is_finished(workshop: W
     assert workshop.text(request_id) == text != ""
 
 
-@pytest.mark.parametrize("count", [0, 4])
-def test_what_the_engine_found_is_told_in_every_event_and_billed_as_read(
-    workshop: Workshop, count: int
-) -> None:
+def test_what_the_engine_found_is_told_in_every_event_and_billed_as_read(workshop: Workshop) -> None:
     cache_id = workshop.cached(some_tokens(70, 1))
-    with workshop.driver.standing_still():
-        request_id = workshop.ask(some_tokens(5, 2), cache_id)
-        workshop.runtime._generations[request_id].implicit_cache_tokens = count
-    assert reason(workshop, request_id) == FinishReason.MAX_TOKENS
-    events = workshop.events[request_id]
-    assert [getattr(event, "implicit_cache_tokens", None) for event in events] == [count] * len(events)
-    usage = workshop.usage(request_id)
-    assert usage is not None
-    assert (usage.prompt_tokens, usage.input_tokens) == (75, 5 - count)
-    assert (usage.cache_read_tokens, usage.implicit_cache_tokens) == (70 + count, count)
+    question = some_tokens(200, 2)
+    for count in (0, 192 - 6):  # the first block behind the cache begins with its last six tokens
+        request_id = workshop.ask(question, cache_id)
+        assert reason(workshop, request_id) == FinishReason.MAX_TOKENS
+        events = workshop.events[request_id]
+        assert [getattr(event, "implicit_cache_tokens", None) for event in events] == [count] * len(events)
+        usage = workshop.usage(request_id)
+        assert usage is not None
+        assert (usage.prompt_tokens, usage.input_tokens) == (270, 200 - count)
+        assert (usage.cache_read_tokens, usage.implicit_cache_tokens) == (70 + count, count)
 
 
 def test_what_was_found_for_a_request_that_came_to_nothing_is_not_billed(workshop: Workshop) -> None:
+    question = some_tokens(200, 1)
+    workshop.last(workshop.ask(question))
     with workshop.driver.standing_still():
-        request_id = workshop.ask(some_tokens(5, 1))
-        workshop.runtime._generations[request_id].implicit_cache_tokens = 4
-        workshop.runtime.cancel(request_id)
-    assert isinstance(failure(workshop, request_id), Unavailable)
+        request_id = workshop.ask([*question, 5])
+        workshop.driver.at_step(0, lambda: workshop.runtime.cancel(request_id))
+    workshop.last(request_id)
     usage = workshop.usage(request_id)
     assert usage is not None
-    assert (usage.state, usage.input_tokens, usage.implicit_cache_tokens) == (VOID, 5, 0)
+    if usage.state == VOID:
+        assert (usage.input_tokens, usage.implicit_cache_tokens) == (201, 0)
+    else:  # its first token came in that very step
+        assert (usage.output_tokens, usage.implicit_cache_tokens) == (1, 192)
 
 
 def test_a_stop_sequence_ends_the_answer_and_is_neither_shown_nor_billed(workshop: Workshop) -> None:
@@ -268,11 +269,11 @@ def test_what_was_held_back_when_a_step_broke_is_neither_shown_nor_billed(worksh
 def test_a_request_that_never_fits_is_told_the_numbers_and_not_billed(
     open_workshop: Callable[..., Workshop],
 ) -> None:
-    workshop = open_workshop(blocks=4)
+    workshop = open_workshop(blocks=3)
     request_id = workshop.ask(some_tokens(300, 1))
     error = failure(workshop, request_id)
     assert isinstance(error, ArenaFull)
-    assert error.metadata["requested"] == "300"
+    assert error.metadata["requested"] == "256"
     assert workshop.settled(request_id) == (VOID, 0)
 
 

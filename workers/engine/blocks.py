@@ -27,6 +27,20 @@ def blocks_for(tokens: int) -> int:
     return -(-tokens // BLOCK_TOKENS)
 
 
+def divide_runs(runs: tuple[Run, ...], count: int) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+    """The first `count` blocks, and the others, in order."""
+    first: list[Run] = []
+    second: list[Run] = []
+    for run in runs:
+        part = min(run.count, count)
+        count -= part
+        if part:
+            first.append(Run(run.start, part))
+        if part < run.count:
+            second.append(Run(run.start + part, run.count - part))
+    return tuple(first), tuple(second)
+
+
 class BlockPool:
     """The free runs of an arena, kept sorted and merged."""
 
@@ -38,6 +52,11 @@ class BlockPool:
     @property
     def used_count(self) -> int:
         return self.block_count - self.free_count
+
+    @property
+    def largest_free_count(self) -> int:
+        """Blocks of the largest free run."""
+        return max((run.count for run in self._free), default=0)
 
     def can_allocate(self, count: int) -> bool:
         return count <= self.free_count

@@ -20,8 +20,9 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """arena_bytes: memory for KV blocks. tail_tokens: capacity of one private tail. pinned_share: part of the arena that
-    pinned segments may take, so that pins never starve ordinary requests."""
+    """fingerprint: of the model whose KV it is. arena_bytes: memory for KV blocks. tail_tokens: capacity of one private tail. pinned_share: part of the arena that
+    pins may take, so that they never starve ordinary requests. prefill_stretch: how much longer than decode alone a step may
+    take for prefill beside it (`Pace`); None: always as much as a whole chunk takes."""
 
     device: torch.device
     dtype: torch.dtype
@@ -30,4 +31,6 @@ class EngineConfig:
     max_running_requests: int
     max_waiting_requests: int
     tail_tokens: int
+    fingerprint: str = ""
     pinned_share: float = 0.5
+    prefill_stretch: float | None = 2.0

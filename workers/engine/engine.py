@@ -7,6 +7,7 @@ sample, tell the listeners. Other threads only leave messages. It knows nothing 
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -18,16 +19,23 @@ from core.errors import AppError, Internal, Unavailable
 from workers.engine.arena import Arena, TailPool
 from workers.engine.attention import choose_backend
 from workers.engine.blocks import BLOCK_TOKENS
+from workers.engine.compaction import compact_one
 from workers.engine.config import EngineConfig
+from workers.engine.keys import BlockKey, root_key
 from workers.engine.model import Model
+from workers.engine.room import Room
 from workers.engine.sampling import logprobs, sample
 from workers.engine.scheduler import Scheduler
 from workers.engine.segment import Segments
 from workers.engine.sequence import Build, Ending, Sequence
 from workers.engine.step import Row, Step
+from workers.engine.tree import PrefixTree
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
+_IDLE_SECONDS = 0.5
+_AGEING_SECONDS = 60.0
+_LONGEST_AUTOMATIC_SECONDS = 24 * 3600.0
 
 
 @dataclass(slots=True)
@@ -62,9 +70,14 @@ class Engine:
         self._arena = Arena(model.shape, config)
         self._tails = TailPool(model.shape, config)
         self._segments = Segments(self._arena)
-        self._scheduler = Scheduler(self._segments, self._tails, config)
+        self._tree = PrefixTree(self._segments, self._root_key, time.monotonic)
+        self._scheduler = Scheduler(
+            Room(self._tree, self._segments, self._tails, config), self._tails, config
+        )
         self._attend = choose_backend(config.device)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._is_in_order = True
+        self._next_ageing = time.monotonic() + _AGEING_SECONDS
         self._stopping = False
         self._has_stopped = False
         self._open_count = 0
@@ -73,7 +86,7 @@ class Engine:
 
     @property
     def arena_tokens(self) -> int:
-        return self._scheduler.arena_tokens
+        return self._arena.pool.block_count * BLOCK_TOKENS
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -141,6 +154,9 @@ class Engine:
             raise _stopped()
         return future
 
+    def _root_key(self, namespace: bytes) -> BlockKey:
+        return root_key(namespace, self.config.fingerprint, self.config.dtype, self.model.shape)
+
     def _leave(self, message: Callable[[], None]) -> bool:
         """Leave a message for the engine thread; False where it has stopped and would never take it."""
         with self._lock:
@@ -157,6 +173,7 @@ class Engine:
                 self._has_stopped = True
             self._take_messages(wait=False)
             self._scheduler.stop(self._end)
+            self._scheduler.clear()
 
     def _run_until_stopped(self) -> None:
         work: list[tuple[Build | Sequence, Row]] = []
@@ -177,22 +194,44 @@ class Engine:
                 self._scheduler.fail(
                     [item for item, _ in work], Internal(f"The engine failed: {error}"), self._end
                 )
+            self._scheduler.clear()
+
+    def _idle(self) -> None:
+        """Nothing has come for a moment: put memory in order, then look only now and then.
+
+        A count that is wrong ends the engine, with its log: what is read might be another project's.
+        """
+        has_aged = time.monotonic() >= self._next_ageing
+        if has_aged:
+            self._next_ageing = time.monotonic() + _AGEING_SECONDS
+            self._tree.forget_older_than(_LONGEST_AUTOMATIC_SECONDS)
+        if has_aged or not self._is_in_order:
+            self._is_in_order = not compact_one(self._tree, self._segments)
+            self._tree.check_integrity()
 
     def _begin_stop(self) -> None:
         self._stopping = True
 
     def _take_messages(self, *, wait: bool) -> None:
+        while wait:
+            try:
+                self._inbox.get(timeout=_IDLE_SECONDS)()
+                break
+            except queue.Empty:
+                self._idle()
         try:
-            if wait:
-                self._inbox.get()()
             while True:
                 self._inbox.get_nowait()()
         except queue.Empty:
             return
 
     def _step(self, work: list[tuple[Build | Sequence, Row]]) -> None:
+        self._is_in_order = False
         step = Step(tuple(row for _, row in work), self._arena, self._tails, self._attend, self.config.device)
+        started = time.perf_counter()
         packed_logits = self.model.forward(step)
+        seconds = time.perf_counter() - started
+        self._scheduler.pace.observe(seconds, step.decode_count, step.token_ids.numel() - step.decode_count)
         logits = iter(packed_logits)
         self.counters.steps += 1
         self._count_memory(step, packed_logits)
@@ -202,6 +241,7 @@ class Engine:
             else:
                 self.counters.prefill_tokens += len(row.token_ids)
             self._scheduler.advance(item, row)
+        for item, row in work:
             if isinstance(item, Sequence) and row.wants_logits:
                 row_logits = next(logits)
                 for candidate in self._scheduler.fork(item):
@@ -240,7 +280,7 @@ class Engine:
 
     def _end(self, sequence: Sequence, ending: Ending, error: AppError | None = None) -> None:
         """The one way out of a request, whatever the reason."""
-        self._scheduler.release(sequence)
+        self._scheduler.release(sequence, ending)
         with self._lock:
             self._open_count -= 1
         sequence.on_end(ending, error)

@@ -46,7 +46,7 @@ def _cached_forward(
     block_bytes = model.shape.kv_bytes_per_token(config.dtype) * BLOCK_TOKENS
     small = replace(config, arena_bytes=2 * block_bytes, max_running_requests=1, tail_tokens=_SUFFIX_TOKENS)
     arena, tails = Arena(model.shape, small), TailPool(model.shape, small)
-    prefix = Segments(arena).allocate(_PREFIX_TOKENS, is_pinned=True)
+    prefix = Segments(arena).allocate(2)
     assert prefix is not None, "two blocks hold 65 tokens"
     first = Row(tuple(token_ids[:_PREFIX_TOKENS]), 0, reads=(), target=prefix, wants_logits=False)
     model.forward(Step((first,), arena, tails, attend, config.device))

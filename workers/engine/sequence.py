@@ -1,4 +1,4 @@
-"""What the engine works on: the build of a cache's segment, and the token state of one request."""
+"""What the engine works on: the build of a cache, and the token state of one request."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -6,6 +6,8 @@ from enum import StrEnum
 
 from core.errors import AppError
 from core.sampling import Sampling, TokenLogprobs
+from workers.engine.blocks import BLOCK_TOKENS
+from workers.engine.node import Node
 from workers.engine.segment import Segment
 from workers.engine.step import Row
 
@@ -26,38 +28,86 @@ OnEnd = Callable[[Ending, AppError | None], None]
 
 
 @dataclass(slots=True, eq=False)
-class Build:
-    """Compute the KV of token_ids into a pinned segment that is known by cache_id once it is ready.
+class Pin:
+    """A cache whose KV is there: the path to `node`, then `piece`, its last tokens, too few for a block and never shared.
 
-    is_rebuild: the pin was promised before, so its share of the arena is not asked again. is_urgent: somebody waits; a
-    rebuild in the background becomes urgent when it is asked for. is_dropped: the cache ended meanwhile; only the
-    followers, which asked before that, still get it.
+    readers: requests that hold it. is_ended: the cache is no more; what is left of it goes with its last reader.
     """
 
     cache_id: str
+    node: Node
+    piece: Segment | None
+    piece_token_ids: tuple[int, ...]
+    readers: int = 0
+    is_ended: bool = False
+
+    @property
+    def length(self) -> int:
+        return self.node.end + len(self.piece_token_ids)
+
+
+@dataclass(slots=True, eq=False)
+class Build:
+    """Compute what is not there of a cache's KV and pin it; known by cache_id once it is ready.
+
+    namespace: whose KV it may share. is_rebuild: the pin was promised before, so its share of the arena is not asked again.
+    is_urgent: somebody waits; a rebuild in the background becomes urgent when it is asked for. is_dropped: the cache ended
+    meanwhile; only the followers, which asked before that, still get it. node: where its whole blocks end, given with room; added: the same, where it was
+    not there before.
+    """
+
+    cache_id: str
+    namespace: bytes
     token_ids: tuple[int, ...]
     listeners: list[OnEnd]
     is_rebuild: bool = False
     is_urgent: bool = True
     is_dropped: bool = False
-    segment: Segment | None = None
+    node: Node | None = None
+    added: Node | None = None
+    piece: Segment | None = None
     followers: list["Sequence"] = field(default_factory=list)
 
-    def row(self, budget: int) -> Row:
-        """The next chunk of at most `budget` tokens."""
-        segment = self.placed
-        chunk = self.token_ids[segment.length : segment.length + budget]
-        return Row(chunk, segment.length, reads=(), target=segment, wants_logits=False)
+    @property
+    def block_token_ids(self) -> tuple[int, ...]:
+        """Those that fill whole blocks."""
+        return self.token_ids[: len(self.token_ids) // BLOCK_TOKENS * BLOCK_TOKENS]
 
     @property
-    def placed(self) -> Segment:
-        if self.segment is None:
+    def piece_token_ids(self) -> tuple[int, ...]:
+        return self.token_ids[len(self.block_token_ids) :]
+
+    @property
+    def has_room(self) -> bool:
+        return self.node is not None
+
+    @property
+    def placed(self) -> Node:
+        if self.node is None:
             raise RuntimeError("a build was scheduled before it had room")
-        return self.segment
+        return self.node
+
+    @property
+    def computed(self) -> int:
+        """Tokens whose KV is there."""
+        in_piece = 0 if self.piece is None else self.piece.length
+        return self.placed.begin + self.placed.length + in_piece
 
     @property
     def is_complete(self) -> bool:
-        return self.placed.length == len(self.token_ids)
+        return self.computed == len(self.token_ids)
+
+    def row(self, budget: int) -> Row:
+        """The next chunk of at most `budget` tokens."""
+        node, start = self.placed, self.computed
+        path = node.path()
+        if node.is_ready:
+            target, overflow = self.piece, None
+        else:
+            target, overflow = path.pop().segment, self.piece
+        reads = tuple(each.segment for each in path if each.segment is not None)
+        chunk = self.token_ids[start : start + budget]
+        return Row(chunk, start, reads=reads, target=target, overflow=overflow, wants_logits=False)
 
     def end(self, ending: Ending, error: AppError | None = None) -> None:
         for on_end in self.listeners:
@@ -66,20 +116,29 @@ class Build:
 
 # Told each drawn token, and its log probabilities where they were asked for; True stops before the next.
 OnToken = Callable[[int, TokenLogprobs | None], bool]
+# Told how many tokens behind the named cache need not be computed, before any token.
+OnStart = Callable[[int], None]
+
+
+def _ignore(_: int) -> None:
+    """Nobody asked."""
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
     """The tokens of a request's prompt and of one answer to it, and where their KV lies.
 
-        [ prefix: shared | prompt segment | spill segment | tail in its seat | next token, not computed yet ]
+        [ path of nodes | piece of the cache | spill segment | tail in its seat | next token, not computed yet ]
 
-    token_ids grows with every token drawn; `computed` counts those whose KV is written. A long prompt has a segment; a
-    short one lies in the tail. A full tail is moved to the spill segment.
+    token_ids begin behind the named cache and grow with every token drawn; `computed` counts those whose KV is there. A
+    prompt's whole blocks are computed into the last node of the path, unless they are few; the piece is read where the path
+    ends with the cache's. A full tail is moved to the spill segment.
+
+    namespace: whose automatic KV it may read and leave behind; None: nobody's.
 
     A request for several candidates is one sequence with `siblings`, which have the same prompt and request id. They are
-    given room together with it and stand still until it has computed the prompt; then they read its prompt segment, get a
-    copy of its tail, and are sequences like any other.
+    given room together with it and stand still until it has computed the prompt; then they read its path, get a copy of its
+    tail, and are sequences like any other.
     """
 
     request_id: str
@@ -91,10 +150,12 @@ class Sequence:
     on_token: OnToken
     on_end: OnEnd
     top_logprobs: int | None = None
+    namespace: bytes | None = None
+    on_start: OnStart = _ignore
     siblings: list["Sequence"] = field(default_factory=list)
-    prefix: Segment | None = None
+    pin: Pin | None = None
     is_waiting_for_build: bool = False
-    prompt_segment: Segment | None = None
+    node: Node | None = None
     spill: Segment | None = None
     seat: int | None = None
     tail_length: int = 0
@@ -119,40 +180,47 @@ class Sequence:
 
     @property
     def prefix_length(self) -> int:
-        return self.prefix.length if self.prefix is not None else 0
+        """Tokens of the named cache."""
+        return 0 if self.pin is None else self.pin.length
 
     @property
-    def segments(self) -> list[Segment]:
-        """What it reads of the arena, oldest first."""
-        return [s for s in (self.prefix, self.prompt_segment, self.spill) if s is not None]
+    def placed(self) -> Node:
+        if self.node is None:
+            raise RuntimeError("a request was scheduled before it had room")
+        return self.node
+
+    @property
+    def piece(self) -> Segment | None:
+        """The cache's last tokens, where no node of the path has them."""
+        reads_piece = self.pin is not None and self.node is self.pin.node
+        return self.pin.piece if reads_piece and self.pin is not None else None
+
+    @property
+    def node_tokens(self) -> int:
+        """How many of its own tokens lie in nodes."""
+        return max(0, self.placed.end - self.prefix_length)
 
     @property
     def is_decoding(self) -> bool:
         return self.computed == len(self.token_ids) - 1 and self.output_count > 0
 
-    def long_prompt_tokens(self, tail_capacity: int) -> int:
-        """How many prompt tokens need a segment: all of a prompt that would crowd the tail, else none."""
-        return self.prompt_count if self.prompt_count > tail_capacity // 2 else 0
-
     def tail_tokens(self, tail_capacity: int) -> int:
         """How much of its tail it can have written so far."""
-        return min(len(self.token_ids) - self.long_prompt_tokens(tail_capacity), tail_capacity)
-
-    def spill_tokens(self, tail_capacity: int) -> int:
-        """Room for every tail that can fill up."""
-        in_tails = self.prompt_count - self.long_prompt_tokens(tail_capacity) + self.max_output_tokens
-        return in_tails // tail_capacity * tail_capacity
+        return min(len(self.token_ids) - self.node_tokens, tail_capacity)
 
     def row(self, budget: int, tail_capacity: int) -> Row:
         """The next tokens to compute: the token drawn last, or at most `budget` tokens of the prompt."""
-        long_prompt = self.long_prompt_tokens(tail_capacity)
-        is_long_part = self.computed < long_prompt
-        stop = min(self.computed + budget, long_prompt if is_long_part else len(self.token_ids))
-        target = self.prompt_segment if is_long_part else None
+        node = self.placed
+        path = node.path()
+        target = None if node.is_ready else path.pop().segment
+        segments = [*(each.segment for each in path), self.piece if target is None else None, self.spill]
+        in_node = 0 if target is None else target.room
+        room = in_node + tail_capacity - self.tail_length
+        stop = min(self.computed + min(budget, room), len(self.token_ids))
         return Row(
             tuple(self.token_ids[self.computed : stop]),
             self.prefix_length + self.computed,
-            reads=tuple(s for s in self.segments if s is not target and s.length),
+            reads=tuple(each for each in segments if each is not None and each.length),
             seat=self.seat,
             tail_length=self.tail_length,
             target=target,

@@ -21,7 +21,7 @@ from workers.engine.sequence import Build, Ending, Sequence
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def start_engine(folder: Path, settings: Settings) -> Engine:
+def start_engine(folder: Path, settings: Settings, fingerprint: str) -> Engine:
     """Load the model and start its engine; returns once it has answered a first request.
 
     Raises SettingsInvalid for a device that is not there or an arena too small for one full context or too large for the
@@ -39,6 +39,7 @@ def start_engine(folder: Path, settings: Settings) -> Engine:
     config = EngineConfig(
         device=device,
         dtype=dtype,
+        fingerprint=fingerprint,
         arena_bytes=settings.arena_bytes or _default_arena_bytes(device, tail_bytes),
         prefill_chunk_tokens=settings.prefill_chunk_tokens,
         max_running_requests=settings.max_running_requests,
@@ -129,7 +130,7 @@ def _warm_up(engine: Engine) -> None:
         if ending != Ending.BUILT:
             done.set()
 
-    engine.build(Build("warm-up", tuple(range(BLOCK_TOKENS + 1)), [on_end]))
+    engine.build(Build("warm-up", b"warm-up", tuple(range(BLOCK_TOKENS + 1)), [on_end]))
     engine.submit(
         Sequence(
             request_id="warm-up request",

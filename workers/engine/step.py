@@ -8,7 +8,9 @@ every layer.
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 
@@ -22,8 +24,8 @@ class Row:
     """What one request (or build) adds in this step.
 
     token_ids stand at positions [position, position + len). reads: segments it sees in full, oldest first. Its new KV goes
-    to its seat's tail at tail_length, or, where `target` is given, to the end of that segment; what the tail or target holds
-    already is visible too.
+    to the end of `target`, where that is given and has room, then to the end of `overflow`, or else to its seat's tail at
+    tail_length; what these hold already is visible too.
     """
 
     token_ids: tuple[int, ...]
@@ -32,7 +34,18 @@ class Row:
     seat: int | None = None
     tail_length: int = 0
     target: Segment | None = None
+    overflow: Segment | None = None
     wants_logits: bool = True
+
+    @property
+    def target_count(self) -> int:
+        """How many of its tokens go to the target."""
+        return 0 if self.target is None else min(len(self.token_ids), self.target.room)
+
+    def filled(self) -> list[tuple[int, int]]:
+        """Arena ranges of all that it sees there, oldest first."""
+        segments = (*self.reads, self.target, self.overflow)
+        return [window for segment in segments if segment is not None for window in segment.filled()]
 
     @property
     def is_decode(self) -> bool:
@@ -141,20 +154,23 @@ class Step:
         for i, row in enumerate(self.rows):
             if i < self.decode_count:
                 continue
-            count = len(row.token_ids)
-            target = row.target
-            writes = target.windows.of(target.length, target.length + count) if target is not None else []
+            target, overflow = row.target, row.overflow
+            writes = []
+            if target is not None:
+                writes = target.windows.of(target.length, target.length + row.target_count)
+            if overflow is not None:
+                beyond = len(row.token_ids) - row.target_count
+                writes += overflow.windows.of(overflow.length, overflow.length + beyond)
             self._prefill.append(
                 _PrefillPart(starts[i], starts[i + 1], row.seat, row.tail_length, tuple(writes))
             )
 
     def _plan_shared(self, starts: list[int]) -> None:
+        ranges = [_joined(row.filled()) for row in self.rows]
         readers: dict[tuple[int, int], list[int]] = {}
-        for i, row in enumerate(self.rows):
-            own = (row.target,) if row.target is not None else ()
-            for segment in (*row.reads, *own):
-                for window in segment.filled():
-                    readers.setdefault(window, []).extend(range(starts[i], starts[i + 1]))
+        for i, windows in enumerate(_cut_alike(ranges)):
+            for window in windows:
+                readers.setdefault(window, []).extend(range(starts[i], starts[i + 1]))
         everyone = starts[-1]
         self._shared = [
             _SharedPart(
@@ -174,16 +190,15 @@ class Step:
                 tails = self.tails.slabs[layer, kind]
                 tails[self._decode_seats, :, self._decode_lengths] = fresh[:, :count].transpose(0, 1)
             for row in self._prefill:
-                if row.seat is not None and not row.writes:
-                    end = row.tail_length + row.stop - row.start
-                    self.tails.slabs[layer, kind, row.seat, :, row.tail_length : end] = fresh[
-                        :, row.start : row.stop
-                    ]
                 position = row.start
                 for start, stop in row.writes:
                     size = stop - start
                     self.arena.slabs[layer, kind, :, start:stop] = fresh[:, position : position + size]
                     position += size
+                if position < row.stop:
+                    end = row.tail_length + row.stop - position
+                    tail = self.tails.slabs[layer, kind, row.seat]
+                    tail[:, row.tail_length : end] = fresh[:, position : row.stop]
 
     def _attend_shared(
         self,
@@ -249,3 +264,27 @@ class Step:
         shape = out[:, :, span].shape
         out[:, :, span] = own_out[0].reshape(shape)
         lse[:, :, span] = own_lse[0].reshape(shape[:3])
+
+
+def _joined(windows: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Neighbouring ranges as one: attention makes one call a range."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in windows:
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], stop)
+        else:
+            joined.append((start, stop))
+    return joined
+
+
+def _cut_alike(ranges: list[list[tuple[int, int]]]) -> list[list[tuple[int, int]]]:
+    """Cut each range where any other begins or ends within it, so that what rows share is one range for all of them."""
+    borders = sorted({border for windows in ranges for window in windows for border in window})
+    cut: list[list[tuple[int, int]]] = []
+    for windows in ranges:
+        pieces: list[tuple[int, int]] = []
+        for start, stop in windows:
+            inside = borders[bisect_left(borders, start) : bisect_right(borders, stop)]
+            pieces += pairwise(inside)
+        cut.append(pieces)
+    return cut

@@ -20,6 +20,7 @@ from workers.engine.segment import Segments
 from workers.engine.sequence import Build, Ending, Sequence
 from workers.engine.step import Step
 
+NAMESPACE = b"a project"
 GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0)
 _PATIENCE_SECONDS = 60
 
@@ -50,6 +51,7 @@ class Answer:
     logits: list[torch.Tensor] = field(default_factory=list)
     logprobs: list[TokenLogprobs | None] = field(default_factory=list)
     endings: list[tuple[Ending, AppError | None]] = field(default_factory=list)
+    reused: list[int] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -84,7 +86,7 @@ class Driver:
         self.events: list[
             str
         ] = []  # in order: the request of each token drawn, the cache of each build that ended
-        self.model.before.append(lambda _: self.engine._segments.check_integrity())
+        self.model.before.append(lambda _: self.engine._tree.check_integrity())
         self._asked: list[Answer] = []
         self.engine.start()
 
@@ -99,7 +101,9 @@ class Driver:
         stop_token_ids: frozenset[int] = frozenset(),
         on_token: Callable[[int], bool] = lambda _: False,
         top_logprobs: int | None = None,
+        namespace: bytes | None = None,
     ) -> Answer:
+        """namespace: whose automatic KV it may read and leave behind; None: nobody's."""
         (answer,) = self.ask_for_candidates(
             token_ids,
             cache_id,
@@ -109,6 +113,7 @@ class Driver:
             stop_token_ids=stop_token_ids,
             on_token=on_token,
             top_logprobs=top_logprobs,
+            namespace=namespace,
         )
         return answer
 
@@ -123,6 +128,7 @@ class Driver:
         stop_token_ids: frozenset[int] = frozenset(),
         on_token: Callable[[int], bool] = lambda _: False,
         top_logprobs: int | None = None,
+        namespace: bytes | None = None,
     ) -> list[Answer]:
         """One request, an answer for each sampling."""
         name = request_id or f"request {len(self._asked)}"
@@ -150,6 +156,8 @@ class Driver:
                 on_token=take,
                 on_end=answer.end,
                 top_logprobs=top_logprobs,
+                namespace=namespace,
+                on_start=answer.reused.append,
             )
             return made
 
@@ -160,7 +168,13 @@ class Driver:
         return answers
 
     def start_build(
-        self, cache_id: str, token_ids: list[int], *, is_rebuild: bool = False, is_urgent: bool = True
+        self,
+        cache_id: str,
+        token_ids: list[int],
+        *,
+        is_rebuild: bool = False,
+        is_urgent: bool = True,
+        namespace: bytes = NAMESPACE,
     ) -> Answer:
         outcome = Answer(token_ids)
         self.cache_tokens[cache_id] = list(token_ids)
@@ -169,7 +183,7 @@ class Driver:
             self.events.append(cache_id)
             outcome.end(ending, error)
 
-        self.engine.build(Build(cache_id, tuple(token_ids), [end], is_rebuild, is_urgent))
+        self.engine.build(Build(cache_id, namespace, tuple(token_ids), [end], is_rebuild, is_urgent))
         self._asked.append(outcome)
         return outcome
 
@@ -226,7 +240,11 @@ class Driver:
         assert self.engine._tails.free_count == self.config.max_running_requests
 
     def check_all_free(self, segments: Segments) -> None:
-        segments.check_integrity()
+        tree = self.engine._tree
+        tree.check_integrity()
+        assert (tree.pinned_block_count, tree.dead_block_count) == (0, 0)
+        tree.evict(segments.arena.pool.block_count)
+        tree.check_integrity()
         assert not segments.alive
         assert segments.arena.pool.used_count == 0
         assert not self.engine._tails.slabs.any(), "a tail was left behind"
@@ -242,6 +260,7 @@ def engine_config(shape: ModelShape, *, blocks: int = 128, **changes: Any) -> En
         "max_running_requests": 8,
         "max_waiting_requests": 64,
         "tail_tokens": 128,
+        "prefill_stretch": None,
     }
     return EngineConfig(**(values | changes))
 

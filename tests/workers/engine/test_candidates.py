@@ -99,7 +99,7 @@ def test_candidates_whose_answers_can_never_fit_are_refused_with_the_numbers(dri
     answers = driver.ask_for_candidates(random_tokens(70, seed=1), None, [GREEDY] * 4, max_output_tokens=256)
     for answer in answers:
         assert isinstance(answer.error, ArenaFull)
-        assert answer.error.metadata["requested"] == str(70 + 4 * 256)
+        assert answer.error.metadata["requested"] == str(64 + 4 * 256)
 
 
 @pytest.mark.parametrize("step", [0, 1, 2, 3, 6])

@@ -137,12 +137,10 @@ def test_a_cache_in_many_pieces_answers_like_one_in_a_single_run(drive: Drive) -
         driver.drop(f"block {number}")
     driver.build("cache", random_tokens(600, seed=100))
 
-    def runs_of_largest(length: int) -> int:
-        return driver.engine.call(
-            lambda segments: max(len(s.runs) for s in segments.alive if s.length == length)
-        ).result()
+    def most_runs() -> int:
+        return driver.engine.call(lambda segments: max(len(s.runs) for s in segments.alive)).result()
 
-    assert runs_of_largest(600) == 10
+    assert most_runs() == 9
     with driver.standing_still():
         answers = [driver.ask(random_tokens(n, seed=n), "cache") for n in (1, 40, 200)]
     assert_answers_alike(driver, answers, [])

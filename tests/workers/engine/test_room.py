@@ -10,7 +10,7 @@ from tests.workers.engine.driving import Answer, Driver, assert_like_oracle
 from tests.workers.engine.tiny import random_tokens
 from workers.engine.sequence import Ending
 
-# Tails hold 128 tokens, so a prompt of 65 tokens or more takes blocks, and so does every full tail of an answer.
+# A prompt of more than 64 tokens takes its whole blocks of the arena, and so does every full tail of an answer (128).
 BUILT, ANSWERED, CANCELLED = (Ending.BUILT, None), (Ending.MAX_TOKENS, None), (Ending.CANCELLED, None)
 
 
@@ -91,7 +91,10 @@ def test_caches_may_take_their_share_and_no_more(drive: Drive) -> None:
     driver.build("fits again", random_tokens(65, seed=4))
     with driver.standing_still():  # neither has its blocks yet when the other asks
         driver.drop("one")
-        first, second = (driver.start_build(name, random_tokens(120, seed=5)) for name in ("first", "second"))
+        first, second = (
+            driver.start_build(name, random_tokens(120, seed=seed))
+            for seed, name in ((5, "first"), (6, "second"))
+        )
     assert first.outcome == BUILT
     assert_refused(second, requested=120, held=256, limit=320)
 
@@ -129,10 +132,10 @@ def test_a_request_that_can_never_fit_is_refused_at_once(drive: Drive) -> None:
     driver = drive(blocks=10)
     driver.build("cache", random_tokens(5 * 64, seed=1))
     with driver.standing_still():
-        long_prompt = driver.ask(random_tokens(321, seed=2), "cache")
+        long_prompt = driver.ask(random_tokens(385, seed=2), "cache")
         long_answer = driver.ask([1], max_output_tokens=3 * 128)
-        fits = driver.ask(random_tokens(320, seed=3), "cache", max_output_tokens=127)
-    assert_refused(long_prompt, requested=321, held=320, limit=640)
+        fits = driver.ask(random_tokens(384, seed=3), "cache", max_output_tokens=63)
+    assert_refused(long_prompt, requested=384, held=320, limit=640)
     assert_refused(long_answer, requested=384, held=320, limit=640)
     assert fits.outcome == ANSWERED
     assert_like_oracle(driver.oracle, fits)
@@ -143,7 +146,7 @@ def test_what_does_not_fit_now_waits_its_turn(drive: Drive) -> None:
     driver.build("cache", random_tokens(4 * 64, seed=1))
     with driver.standing_still():
         answers = [
-            driver.ask(random_tokens(200, seed=n), "cache", request_id=f"request {n}", max_output_tokens=4)
+            driver.ask(random_tokens(300, seed=n), "cache", request_id=f"request {n}", max_output_tokens=4)
             for n in range(4)
         ]
     assert [answer.outcome for answer in answers] == [ANSWERED] * 4
@@ -159,11 +162,11 @@ def test_a_cache_waits_for_room_that_requests_hold_and_no_later_request_takes_it
     def come_late() -> None:
         late.append(driver.start_build("cache", random_tokens(300, seed=4)))
         late.extend(
-            driver.ask(random_tokens(100, seed=n), request_id="late", max_output_tokens=20) for n in range(5)
+            driver.ask(random_tokens(150, seed=n), request_id="late", max_output_tokens=20) for n in range(5)
         )
 
     with driver.standing_still():
-        running = [driver.ask(random_tokens(100, seed=n), max_output_tokens=5 + 3 * n) for n in range(5)]
+        running = [driver.ask(random_tokens(150, seed=n), max_output_tokens=5 + 3 * n) for n in range(5)]
         driver.at_step(5, come_late)
     assert [answer.outcome for answer in running] == [ANSWERED] * 5
     assert [answer.outcome for answer in late] == [BUILT, *[ANSWERED] * 5]
@@ -183,7 +186,7 @@ def test_a_request_that_nothing_makes_room_for_is_refused_before_it_blocks_the_o
         )
     assert first.outcome == ANSWERED
     assert late[0].outcome == BUILT
-    assert_refused(second, requested=400, held=320, limit=640)
+    assert_refused(second, requested=384, held=320, limit=640)
     assert third.outcome == ANSWERED
 
 

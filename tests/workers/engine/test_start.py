@@ -15,6 +15,8 @@ from workers.engine.model import Model
 from workers.engine.segment import Segments
 from workers.engine.start import _default_arena_bytes, _dtype, start_engine
 
+FINGERPRINT = "tokenizer:weights"
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -23,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("name", "dtype"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])
 def test_it_has_answered_once_and_holds_nothing(folder: Path, name: str, dtype: torch.dtype) -> None:
-    engine = start_engine(folder, load_settings(dtype=name, arena_bytes=10_000_000))
+    engine = start_engine(folder, load_settings(dtype=name, arena_bytes=10_000_000), FINGERPRINT)
     try:
         assert engine.config.dtype == dtype
         assert engine.counters.decode_tokens == 2
@@ -44,9 +46,9 @@ def test_an_arena_that_could_refuse_a_full_context_is_refused(folder: Path) -> N
     block_bytes = 64 * 2 * 2 * 2 * 16 * 4
     settings = load_settings(dtype="float32", arena_bytes=64 * block_bytes)
     with pytest.raises(SettingsInvalid, match=f"2048 tokens .* {65 * block_bytes} bytes") as refusal:
-        start_engine(folder, settings)
+        start_engine(folder, settings, FINGERPRINT)
     assert refusal.value.field == "arena_bytes"
-    start_engine(folder, load_settings(dtype="float32", arena_bytes=65 * block_bytes)).stop()
+    start_engine(folder, load_settings(dtype="float32", arena_bytes=65 * block_bytes), FINGERPRINT).stop()
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def test_an_arena_that_could_refuse_a_full_context_is_refused(folder: Path) -> N
 )
 def test_more_kv_than_there_is_memory_is_refused(folder: Path, settings: dict[str, int]) -> None:
     with pytest.raises(SettingsInvalid, match=r"too large: .* bytes, and \d+ are available") as refusal:
-        start_engine(folder, load_settings(**{"arena_bytes": 10_000_000} | settings))
+        start_engine(folder, load_settings(**{"arena_bytes": 10_000_000} | settings), FINGERPRINT)
     assert refusal.value.field == "arena_bytes"
 
 
@@ -83,7 +85,7 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
     monkeypatch.setattr(start, "usable_memory_bytes", lambda: 20_000_000)
     monkeypatch.setattr(Model, "load", None)
     with pytest.raises(ModelTooLarge, match=r"needs 0\.03 GB .*; 0\.02 GB are available"):
-        start_engine(folder, load_settings(dtype="float32"))
+        start_engine(folder, load_settings(dtype="float32"), FINGERPRINT)
 
 
 def test_a_model_that_answers_differently_with_a_shared_prefix_is_refused(
@@ -95,10 +97,10 @@ def test_a_model_that_answers_differently_with_a_shared_prefix_is_refused(
     monkeypatch.setattr(start, "FAMILIES", ())  # of a family that no test covers
     monkeypatch.setattr(start, "choose_backend", lambda _device: unscaled)
     with pytest.raises(ModelUnsupported, match="shared prefix"):
-        start_engine(folder, load_settings(dtype="float32", arena_bytes=10_000_000))
+        start_engine(folder, load_settings(dtype="float32", arena_bytes=10_000_000), FINGERPRINT)
 
 
 def test_a_device_that_is_not_there_is_named(folder: Path) -> None:
     with pytest.raises(SettingsInvalid, match="HEADSTART_DEVICE=warp") as refusal:
-        start_engine(folder, load_settings(device="warp", arena_bytes=10_000_000))
+        start_engine(folder, load_settings(device="warp", arena_bytes=10_000_000), FINGERPRINT)
     assert refusal.value.field == "device"

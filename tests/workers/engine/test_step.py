@@ -17,7 +17,7 @@ SHAPE = ModelShape(layers=1, kv_heads=2, head_size=8, context_tokens=512)
 def test_rows_stand_in_one_line_with_their_own_positions() -> None:
     config = engine_config(SHAPE)
     arena, tails = Arena(SHAPE, config), TailPool(SHAPE, config)
-    cached = Segments(arena).allocate(100, is_pinned=True)
+    cached = Segments(arena).allocate(2)
     assert cached is not None
     rows = (
         Row((7,), 104, reads=(cached,), seat=0, tail_length=4),
@@ -70,18 +70,58 @@ def test_the_lowest_free_seat_is_given_out_and_comes_back_clean() -> None:
     assert tails.free_count == 1
 
 
-def test_a_segment_is_freed_when_neither_a_pin_nor_a_reader_is_left() -> None:
-    segments = Segments(Arena(SHAPE, engine_config(SHAPE, blocks=4)))
-    segment = segments.allocate(130, is_pinned=True)
-    assert segment is not None
-    assert (segment.block_count, segments.pinned_block_count) == (3, 3)
-    assert segments.allocate(65, is_pinned=True) is None
-    segments.acquire(segment)
-    segments.unpin(segment)
-    segments.unpin(segment)
-    assert segments.arena.pool.free_count == 1
-    segments.release(segment)
-    assert segments.arena.pool.free_count == 4
-    with pytest.raises(RuntimeError, match="more often"):
-        segments.release(segment)
+def test_a_row_fills_its_target_and_writes_the_rest_into_its_tail() -> None:
+    config = engine_config(SHAPE)
+    arena, tails = Arena(SHAPE, config), TailPool(SHAPE, config)
+    target = Segments(arena).allocate(1)
+    assert target is not None
+    target.length = 62
+    row = Row((5, 6, 7, 8, 9), 62, reads=(), seat=1, target=target)
+    assert (row.target_count, row.is_decode) == (2, False)
+    step = Step((row,), arena, tails, plain_attention, torch.device("cpu"))
+    fresh = torch.arange(2 * 5 * 8, dtype=torch.float32).reshape(1, 2, 5, 8)
+    step.attention(0, torch.ones(1, 2, 5, 8), fresh, fresh, 1.0)
+    begin = target.windows.of(62, 64)[0][0]
+    assert torch.equal(arena.slabs[0, 0, :, begin : begin + 2], fresh[0, :, :2])
+    assert torch.equal(tails.slabs[0, 1, 1, :, :3], fresh[0, :, 2:])
+
+
+def test_a_segment_is_divided_at_a_block_border_and_freed_once() -> None:
+    segments = Segments(Arena(SHAPE, engine_config(SHAPE, blocks=8)))
+    first, gap, second = (segments.allocate(count) for count in (2, 1, 2))
+    assert first is not None
+    assert gap is not None
+    assert second is not None
+    segments.free(first)
+    segments.free(second)
+    whole = segments.allocate(7)
+    assert whole is not None
+    assert len(whole.runs) == 2
+    whole.length = 200
+    assert segments.allocate(1) is None
+    tokens = whole.windows.of(0, 7 * 64)
+    upper, lower = segments.divide(whole, 3)
+    assert (upper.block_count, lower.block_count) == (3, 4)
+    assert (upper.length, lower.length) == (192, 8)
+    assert upper.windows.of(0, 192) + lower.windows.of(0, 256) in (tokens, _cut(tokens, 192))
     segments.check_integrity()
+    for count in (0, 4):
+        with pytest.raises(ValueError, match="border"):
+            segments.divide(lower, count)
+    segments.free(upper)
+    with pytest.raises(ValueError, match="twice"):
+        segments.free(upper)
+    segments.free(lower)
+    segments.free(gap)
+    assert segments.arena.pool.free_count == 8
+    segments.check_integrity()
+
+
+def _cut(ranges: list[tuple[int, int]], at: int) -> list[tuple[int, int]]:
+    """The same ranges, divided behind so many tokens."""
+    cut: list[tuple[int, int]] = []
+    for start, stop in ranges:
+        middle = start + at if 0 < at < stop - start else stop
+        cut += [each for each in ((start, middle), (middle, stop)) if each[0] < each[1]]
+        at -= stop - start
+    return cut
