@@ -3,6 +3,7 @@
 Knows no engine and no database. Not thread-safe: one thread at a time calls it.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,11 +21,13 @@ Tell = Callable[[tuple[int, ...], str, int, tuple[TokenLogprobs, ...]], None]
 class Generation:
     """A request's candidates, and what its events tell beside text: their numbers, and what needed no computing.
 
-    implicit_cache_tokens: prompt tokens beyond the cache whose KV was there already; set by `start`.
+    implicit_cache_tokens: prompt tokens beyond the cache whose KV was there already; set by `start`. asked_at: on the
+    monotonic clock, when the worker took it.
     """
 
     def __init__(self, message: Generate, detokenizer: Callable[[], Detokenizer], emit: Emit) -> None:
         self.message = message
+        self.asked_at = time.monotonic()
         self.is_cancelled = False
         self.implicit_cache_tokens = 0
         self._emit = emit

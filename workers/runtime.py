@@ -167,6 +167,7 @@ class Runtime:
             top_logprobs=message.top_logprobs,
             namespace=self._namespaces.of(message.project_id) if message.reuses_kv else None,
             on_start=generation.start,
+            asked_at=generation.asked_at,
         )
 
     def _end_candidate(

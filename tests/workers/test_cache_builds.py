@@ -1,6 +1,7 @@
 """Caches become usable, and billed, once; are built again unbilled; and leave nothing behind when they are not."""
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ from sqlalchemy import func, select, text
 from caching import lifecycle
 from core.errors import AppError, ArenaFull, CacheNotFound, DeadlineExceeded, Internal
 from core.messages import BuiltEvent, DropCache, FailedEvent, FinishedEvent
+from core.metrics import Metrics
 from models.cache import Cache, CacheState
 from models.usage import Usage, UsageKind, UsageState
 from tests.workers.workshop import FINGERPRINT, Workshop, some_tokens
@@ -199,6 +201,25 @@ def test_many_who_miss_it_wait_for_one_rebuild(workshop: Workshop) -> None:
         assert workshop.token_ids(request_id) == workshop.expected([*prefix, 1000 + number], 3)
     assert workshop.engine.counters.prefill_tokens == 130 + 5
     assert writes(workshop) == 1
+
+
+def test_the_time_to_the_first_token_has_the_rebuild_in_it(workshop: Workshop) -> None:
+    """It begins where the runtime took the request, which the engine had to send back at first."""
+    cache_id = workshop.cached(some_tokens(130, 1))
+    workshop.restart()
+    metrics = Metrics()
+    workshop.engine.report_to(metrics)
+    with workshop.driver.standing_still():
+        requests = [workshop.ask([1000 + n], cache_id, max_output_tokens=1) for n in range(3)]
+        time.sleep(0.2)
+    for request_id in requests:
+        assert isinstance(workshop.last(request_id), FinishedEvent)
+    name, labels = "headstart_time_to_first_token_seconds", {"kind": "explicit", "tier": "rebuilt"}
+    assert metrics.registry.get_sample_value(f"{name}_count", labels) == 3
+    seconds = metrics.registry.get_sample_value(f"{name}_sum", labels)
+    assert seconds is not None
+    assert 3 * 0.2 <= seconds < 60
+    assert metrics.registry.get_sample_value("headstart_rebuilds_total", {"reason": "asked"}) == 1
 
 
 def test_after_a_restart_every_live_cache_is_built_again_and_the_one_asked_for_first(

@@ -10,18 +10,20 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 
 from core.errors import AppError, Internal, Unavailable
+from core.metrics import Metrics
 from workers.engine.arena import Arena, TailPool
 from workers.engine.attention import choose_backend
 from workers.engine.blocks import BLOCK_TOKENS
 from workers.engine.compaction import compact_one
 from workers.engine.config import EngineConfig
+from workers.engine.counters import Counters
 from workers.engine.keys import BlockKey, root_key
+from workers.engine.metrics import EngineMetrics
 from workers.engine.model import Model
 from workers.engine.room import Room
 from workers.engine.sampling import logprobs, sample
@@ -38,28 +40,6 @@ _AGEING_SECONDS = 60.0
 _LONGEST_AUTOMATIC_SECONDS = 24 * 3600.0
 
 
-@dataclass(slots=True)
-class Counters:
-    """Totals since start. prefill_tokens: prompt and cache tokens whose forward ran; a hit adds its suffix only.
-
-    The peaks are of what requests take beside the arena. Each is kept: an allocator seldom gives memory back.
-    """
-
-    steps: int = 0
-    prefill_tokens: int = 0
-    decode_tokens: int = 0
-    peak_tail_bytes: int = 0
-    peak_logit_bytes: int = 0
-    peak_workspace_bytes: int = 0
-
-    def forget_peaks(self) -> None:
-        self.peak_tail_bytes = self.peak_logit_bytes = self.peak_workspace_bytes = 0
-
-    @property
-    def peak_request_bytes(self) -> int:
-        return self.peak_tail_bytes + self.peak_logit_bytes + self.peak_workspace_bytes
-
-
 class Engine:
     """submit, build, cancel and drop may be called from any thread and return at once."""
 
@@ -71,9 +51,9 @@ class Engine:
         self._tails = TailPool(model.shape, config)
         self._segments = Segments(self._arena)
         self._tree = PrefixTree(self._segments, self._root_key, time.monotonic)
-        self._scheduler = Scheduler(
-            Room(self._tree, self._segments, self._tails, config), self._tails, config
-        )
+        self._room = Room(self._tree, self._segments, self._tails, config)
+        self._scheduler = Scheduler(self._room, self._tails, config)
+        self.report_to(Metrics())
         self._attend = choose_backend(config.device)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._is_in_order = True
@@ -95,12 +75,16 @@ class Engine:
     @property
     def cache_token_capacity(self) -> int:
         """How many tokens pins may take, each cache rounded up to whole blocks."""
-        return int(self._arena.pool.block_count * self.config.pinned_share) * BLOCK_TOKENS
+        return self._room.pin_limit_blocks * BLOCK_TOKENS
 
     @property
     def is_running(self) -> bool:
         """Whether it answers: until it is stopped, or has ended by an error that only a new start can mend."""
         return self._thread.is_alive()
+
+    def report_to(self, metrics: Metrics) -> None:
+        """From now on what it does is counted there, and nowhere else."""
+        self._metrics = EngineMetrics(metrics, self._arena, self._tree, self._room, self._scheduler)
 
     def start(self) -> None:
         self._thread.start()
@@ -129,6 +113,8 @@ class Engine:
 
         Raises Unavailable where the engine has stopped.
         """
+        metrics = self._metrics
+        build.listeners.insert(0, lambda ending, _: metrics.build_ended(build, ending))
         if not self._leave(lambda: self._scheduler.add_build(build)):
             raise _stopped()
 
@@ -227,6 +213,11 @@ class Engine:
 
     def _step(self, work: list[tuple[Build | Sequence, Row]]) -> None:
         self._is_in_order = False
+        begun, decoded, computed = (
+            time.perf_counter(),
+            self.counters.decode_tokens,
+            self.counters.prefill_tokens,
+        )
         step = Step(tuple(row for _, row in work), self._arena, self._tails, self._attend, self.config.device)
         started = time.perf_counter()
         packed_logits = self.model.forward(step)
@@ -240,12 +231,19 @@ class Engine:
                 self.counters.decode_tokens += 1
             else:
                 self.counters.prefill_tokens += len(row.token_ids)
+                self._metrics.prefill(item, len(row.token_ids))
             self._scheduler.advance(item, row)
         for item, row in work:
             if isinstance(item, Sequence) and row.wants_logits:
                 row_logits = next(logits)
+                is_first = item.output_count == 0
                 for candidate in self._scheduler.fork(item):
-                    self._draw(candidate, row_logits)
+                    self._draw(candidate, row_logits, is_first=is_first and candidate is item)
+        self._metrics.step(
+            self.counters.decode_tokens - decoded,
+            self.counters.prefill_tokens - computed,
+            time.perf_counter() - begun,
+        )
 
     def _count_memory(self, step: Step, logits: torch.Tensor) -> None:
         tails = self._scheduler.tail_token_count * self.model.shape.kv_bytes_per_token(self.config.dtype)
@@ -255,13 +253,16 @@ class Engine:
         counters.peak_logit_bytes = max(counters.peak_logit_bytes, logits.nbytes)
         counters.peak_workspace_bytes = max(counters.peak_workspace_bytes, workspace)
 
-    def _draw(self, sequence: Sequence, logits: torch.Tensor) -> None:
+    def _draw(self, sequence: Sequence, logits: torch.Tensor, *, is_first: bool) -> None:
+        """Draw a candidate's next token and tell it. is_first: it is the first token of the request."""
         position = sequence.prefix_length + len(sequence.token_ids)
         try:
             token = sample(logits, sequence.sampling, position, sequence.answer)
         except ArithmeticError as error:  # this request's own: the others of the step are not touched
             self._end(sequence, Ending.FAILED, self._out_of_range(error))
             return
+        if is_first:
+            self._metrics.first_token(sequence)
         if token in sequence.stop_token_ids:
             self._end(sequence, Ending.STOP)
             return

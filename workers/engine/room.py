@@ -10,6 +10,7 @@ from workers.engine.arena import TailPool
 from workers.engine.blocks import BLOCK_TOKENS, blocks_for
 from workers.engine.config import EngineConfig
 from workers.engine.copies import append, append_segment, append_tail
+from workers.engine.kv_tier import KvTier
 from workers.engine.node import Node
 from workers.engine.segment import Segment, Segments
 from workers.engine.sequence import Build, Pin, Sequence
@@ -101,7 +102,7 @@ class Room:
         waiting: blocks of builds that are promised room and have none so far.
         """
         pool = self._segments.arena.pool
-        limit = int(pool.block_count * (1.0 if build.is_rebuild else self._config.pinned_share))
+        limit = pool.block_count if build.is_rebuild else self.pin_limit_blocks
         held = self.held_block_count + waiting
         if held + self.missing_blocks(build) > limit:
             return _arena_full("cache", len(build.token_ids), held, limit)
@@ -129,6 +130,11 @@ class Room:
         )
 
     @property
+    def pin_limit_blocks(self) -> int:
+        """Blocks that pins may take."""
+        return int(self._segments.arena.pool.block_count * self._config.pinned_share)
+
+    @property
     def pinned_block_count(self) -> int:
         return self._tree.pinned_block_count + self._piece_count
 
@@ -145,7 +151,9 @@ class Room:
     def finish_build(self, build: Build) -> Pin:
         """It is computed: the pin keeps it from now on, and no longer the build."""
         self._tree.release(build.placed)
-        return Pin(build.cache_id, build.placed, build.piece, build.piece_token_ids)
+        recomputed = build.forwarded if build.is_rebuild else 0
+        source = KvTier.REBUILT if recomputed else KvTier.DEVICE
+        return Pin(build.cache_id, build.placed, build.piece, build.piece_token_ids, source, recomputed)
 
     def give_up_build(self, build: Build) -> None:
         """Give back what it was given, as far as no other needs it."""
@@ -166,6 +174,7 @@ class Room:
         self._free_ended(pin)
 
     def hold(self, sequence: Sequence, pin: Pin) -> None:
+        sequence.kv_tier = pin.tier_for(sequence.asked_at)
         for each in sequence.candidates:
             each.pin = pin
             pin.readers += 1

@@ -38,6 +38,18 @@ class Scheduler:
         """Tokens that the tails of all running requests can have written so far."""
         return sum(s.tail_tokens(self._tails.capacity) for s in self._running)
 
+    @property
+    def running_count(self) -> int:
+        return len(self._running)
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def build_count(self) -> int:
+        return len(self._builds)
+
     def add_build(self, build: Build) -> None:
         known = self._builds.get(build.cache_id)
         if build.cache_id in self._pins:
@@ -84,7 +96,7 @@ class Scheduler:
             if placing is Placing.PLACED:
                 self._waiting.remove(sequence)
                 self._running.append(sequence)
-                sequence.on_start(sequence.computed)
+                sequence.begin()
             elif placing is Placing.FULL and self._running:
                 break
             elif (
@@ -137,7 +149,9 @@ class Scheduler:
         if isinstance(item, Sequence):
             item.computed += count
             item.tail_length += count - in_target
-        elif item.is_complete:
+            return
+        item.forwarded += count
+        if item.is_complete:
             self._finish_build(item)
 
     def fork(self, sequence: Sequence) -> list[Sequence]:

@@ -1,5 +1,6 @@
 """What the engine works on: the build of a cache, and the token state of one request."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -7,6 +8,7 @@ from enum import StrEnum
 from core.errors import AppError
 from core.sampling import Sampling, TokenLogprobs
 from workers.engine.blocks import BLOCK_TOKENS
+from workers.engine.kv_tier import KvTier
 from workers.engine.node import Node
 from workers.engine.segment import Segment
 from workers.engine.step import Row
@@ -32,18 +34,31 @@ class Pin:
     """A cache whose KV is there: the path to `node`, then `piece`, its last tokens, too few for a block and never shared.
 
     readers: requests that hold it. is_ended: the cache is no more; what is left of it goes with its last reader.
+    source: where its KV came from, at made_at. recomputed: tokens that a rebuild computed again, until somebody has read them.
     """
 
     cache_id: str
     node: Node
     piece: Segment | None
     piece_token_ids: tuple[int, ...]
+    source: KvTier = KvTier.DEVICE
+    recomputed: int = 0
     readers: int = 0
     is_ended: bool = False
+    made_at: float = field(default_factory=time.monotonic)
 
     @property
     def length(self) -> int:
         return self.node.end + len(self.piece_token_ids)
+
+    def tier_for(self, asked_at: float) -> KvTier:
+        """What its KV costs a request of that instant: who came before it was made has waited for it."""
+        return self.source if asked_at < self.made_at else KvTier.DEVICE
+
+    def take_recomputed(self) -> int:
+        """The tokens computed again, for the first who asks; later ones have them for nothing."""
+        taken, self.recomputed = self.recomputed, 0
+        return taken
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +68,7 @@ class Build:
     namespace: whose KV it may share. is_rebuild: the pin was promised before, so its share of the arena is not asked again.
     is_urgent: somebody waits; a rebuild in the background becomes urgent when it is asked for. is_dropped: the cache ended
     meanwhile; only the followers, which asked before that, still get it. node: where its whole blocks end, given with room; added: the same, where it was
-    not there before.
+    not there before. forwarded: tokens computed for it; the others were there.
     """
 
     cache_id: str
@@ -66,6 +81,7 @@ class Build:
     node: Node | None = None
     added: Node | None = None
     piece: Segment | None = None
+    forwarded: int = 0
     followers: list["Sequence"] = field(default_factory=list)
 
     @property
@@ -134,7 +150,8 @@ class Sequence:
     prompt's whole blocks are computed into the last node of the path, unless they are few; the piece is read where the path
     ends with the cache's. A full tail is moved to the spill segment.
 
-    namespace: whose automatic KV it may read and leave behind; None: nobody's.
+    namespace: whose automatic KV it may read and leave behind; None: nobody's. asked_at: on the monotonic clock, when the
+    request was taken. reused: tokens of the prompt, behind the cache, that were there. kv_tier: the slowest tier of what it reads.
 
     A request for several candidates is one sequence with `siblings`, which have the same prompt and request id. They are
     given room together with it and stand still until it has computed the prompt; then they read its path, get a copy of its
@@ -160,10 +177,20 @@ class Sequence:
     seat: int | None = None
     tail_length: int = 0
     computed: int = 0
+    asked_at: float = field(default_factory=time.monotonic)
+    reused: int = 0
+    kv_tier: KvTier = KvTier.NONE
     prompt_count: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.prompt_count = len(self.token_ids)
+
+    def begin(self) -> None:
+        """It has its room, and what was there of its prompt counts as computed."""
+        self.reused = self.computed
+        if self.reused and self.kv_tier is KvTier.NONE:
+            self.kv_tier = KvTier.DEVICE
+        self.on_start(self.reused)
 
     @property
     def candidates(self) -> list["Sequence"]:
