@@ -17,6 +17,7 @@ from cli.first_start import FirstKeys, create_first_keys
 from cli.key_making import load_secret
 from core.clock import Clock, SystemClock, instant
 from core.ids import new_incarnation
+from core.metrics import Metrics
 from core.namespaces import Namespaces
 from core.secret import RootSecret
 from core.settings import Settings
@@ -66,8 +67,11 @@ class Embedded:
 
 
 @contextmanager
-def embedded(settings: Settings, progress: Progress) -> Iterator[Embedded]:
-    """Start everything but the HTTP side, and stop it on leaving: what runs is cancelled and its usage recorded."""
+def embedded(settings: Settings, progress: Progress, metrics: Metrics | None = None) -> Iterator[Embedded]:
+    """Start everything but the HTTP side, and stop it on leaving: what runs is cancelled and its usage recorded.
+
+    metrics: where the server tells of itself; None: nobody reads it.
+    """
     clock = SystemClock()
     with sole_home(settings, settings.database_pool_size) as home:
         database = home.database
@@ -77,10 +81,9 @@ def embedded(settings: Settings, progress: Progress) -> Iterator[Embedded]:
         folder, served_model = load_served_model(settings, progress)
         transport = LocalTransport(new_incarnation())
         _prepare(database, clock, settings, served_model, transport.incarnation)
-        with _running(settings, folder, served_model, database, clock, secret, transport) as (
-            engine,
-            runtime,
-        ):
+        with _running(
+            settings, folder, served_model, database, clock, secret, transport, metrics or Metrics()
+        ) as (engine, runtime):
             # Last, so that a start that fails does not make keys that nobody was shown.
             with database.write() as session:
                 first_keys = create_first_keys(session, clock, secret)
@@ -109,9 +112,17 @@ def _running(
     clock: Clock,
     secret: RootSecret,
     transport: LocalTransport,
+    metrics: Metrics,
 ) -> Iterator[tuple[Engine, Runtime]]:
     """Engine, runtime and sweeper; the rebuild of live caches goes on behind their back."""
     engine = start_engine(folder, settings, served_model.fingerprint)
+    engine.report_to(metrics)  # what it did to warm up is not told
+    metrics.model_info.labels(
+        model=served_model.name,
+        fingerprint=served_model.fingerprint,
+        dtype=str(engine.config.dtype).removeprefix("torch."),
+        device=str(engine.config.device),
+    ).set(1)
     runtime = Runtime(
         engine,
         database,

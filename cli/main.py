@@ -9,7 +9,7 @@ import typer
 from sqlalchemy.exc import DBAPIError
 from typer.core import TyperGroup
 
-from cli import billing, keys, migrate, projects
+from cli import billing, keys, migrate, models, projects
 from core.errors import AppError
 
 
@@ -40,6 +40,7 @@ app = typer.Typer(
 app.add_typer(keys.app, name="keys")
 app.add_typer(projects.app, name="projects")
 app.add_typer(billing.app, name="billing")
+app.add_typer(models.app, name="models")
 app.add_typer(migrate.app, name="migrate")
 
 

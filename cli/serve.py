@@ -16,10 +16,13 @@ from rich.console import Console
 
 from api.app import create_app
 from api.server import server_config
+from cli.addresses import url_host
 from cli.embedded import Embedded, embedded
+from cli.metrics_port import served_metrics
 from cli.progress import conversion_progress
 from core import logs
 from core.errors import SettingsInvalid
+from core.metrics import Metrics
 from core.settings import Settings, load_settings
 
 # Told to stop, requests have this long to finish by themselves; then the engine ends them. uvicorn cuts off what is left.
@@ -32,6 +35,9 @@ def serve(
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on (HEADSTART_HOST).")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one (HEADSTART_PORT).")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Port of the metrics; 0 takes a free one (HEADSTART_METRICS_PORT).")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Name, folder or hub id (HEADSTART_MODEL).")] = None,
     *,
     rebuild_caches: Annotated[bool, typer.Option(help="Rebuild live caches for new weights.")] = False,
@@ -41,17 +47,26 @@ def serve(
     ] = False,
 ) -> None:
     """Start the embedded server: API, engine and database in one process."""
-    given = {"data_dir": data_dir, "host": host, "port": port, "model": model}
+    given = {"data_dir": data_dir, "host": host, "port": port, "metrics_port": metrics_port, "model": model}
     flags = {"rebuild_caches": rebuild_caches, "retire_caches": retire_caches}
     settings = load_settings(
         **{name: value for name, value in given.items() if value is not None},
         **{name: value for name, value in flags.items() if value},
     )
     logs.configure(settings.log_level)
-    listener = _listen(settings)
-    with conversion_progress() as progress, embedded(settings, progress) as running:
-        address = f"http://{_url_host(settings.host)}:{listener.getsockname()[1]}"
-        _run(settings, running, listener, lambda: _announce(address, running, json_ready=json_ready))
+    listener, metrics = _listen(settings), Metrics()
+    with (
+        served_metrics(settings, metrics) as metrics_address,
+        conversion_progress() as progress,
+        embedded(settings, progress, metrics) as running,
+    ):
+        address = f"http://{url_host(settings.host)}:{listener.getsockname()[1]}"
+        _run(
+            settings,
+            running,
+            listener,
+            lambda: _announce(address, metrics_address, running, json_ready=json_ready),
+        )
 
 
 class _Server(uvicorn.Server):
@@ -106,17 +121,12 @@ def _listen(settings: Settings) -> socket.socket:
         ) from error
 
 
-def _url_host(host: str) -> str:
-    if host in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host
-
-
-def _announce(address: str, running: Embedded, *, json_ready: bool) -> None:
+def _announce(address: str, metrics_address: str, running: Embedded, *, json_ready: bool) -> None:
     keys = running.first_keys
     if json_ready:
         ready = {
             "address": address,
+            "metrics_address": metrics_address,
             "project_key": keys.project_key if keys is not None else None,
             "operator_key": keys.operator_key if keys is not None else None,
         }
@@ -125,7 +135,8 @@ def _announce(address: str, running: Embedded, *, json_ready: bool) -> None:
         return
     # Nothing is marked up: an IPv6 address looks like markup, and would be swallowed.
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    console.print(f"\nHeadstart serves {running.served_model.name} at {address}\n", style="bold")
+    console.print(f"\nHeadstart serves {running.served_model.name} at {address}", style="bold")
+    console.print(f"Metrics: {metrics_address}\n")
     if keys is not None:
         console.print("Two keys were made. They are shown this once; `headstart keys create` makes more.")
         console.print(f'  project "default":  {keys.project_key}')

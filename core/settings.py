@@ -32,6 +32,14 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", min_length=1, description="Address the server listens on.")
     port: int = Field(8080, ge=0, le=65535, description="Port the server listens on; 0 takes a free one.")
+    metrics_host: str = Field(
+        "127.0.0.1",
+        min_length=1,
+        description="Address metrics are served on. They ask for no key: let only trusted machines reach it.",
+    )
+    metrics_port: int = Field(
+        9464, ge=0, le=65535, description="Port metrics are served on, at /metrics; 0 takes a free one."
+    )
 
     model: str = Field(
         DEFAULT_MODEL,

@@ -22,6 +22,7 @@ class ServerAddress:
     """What `headstart serve --json-ready` prints when it is ready."""
 
     address: str
+    metrics_address: str
     project_key: str
     operator_key: str
 
@@ -33,7 +34,10 @@ def running_server(data_dir: Path) -> Iterator[ServerAddress]:
     log = data_dir / "serve.log"
     with log.open("w") as errors:
         child = subprocess.Popen(  # noqa: S603 - our own command
-            [headstart, "serve", "--json-ready", "--data-dir", str(data_dir / "data"), "--port", "0"],
+            [
+                *(headstart, "serve", "--json-ready", "--data-dir", str(data_dir / "data")),
+                *("--port", "0", "--metrics-port", "0"),
+            ],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,

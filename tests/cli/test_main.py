@@ -27,7 +27,7 @@ print("imported:", *sorted(heavy & sys.modules.keys()))
 class TestHelp:
     def test_lists_every_command(self) -> None:
         text = done("--help")
-        for command in ("serve", "demo", "keys", "projects", "billing", "migrate"):
+        for command in ("serve", "demo", "keys", "projects", "billing", "models", "migrate"):
             assert f" {command} " in text
 
     def test_imports_nothing_heavy(self) -> None:
@@ -36,7 +36,7 @@ class TestHelp:
         )
         assert run.stdout.splitlines()[-1] == "imported:"
 
-    @pytest.mark.parametrize("group", ["keys", "projects", "billing", "migrate"])
+    @pytest.mark.parametrize("group", ["keys", "projects", "billing", "models", "migrate"])
     def test_every_group_explains_itself(self, group: str) -> None:
         assert f"Usage: headstart {group}" in headstart(group, "--help").out.replace("root", "headstart")
 

@@ -10,6 +10,7 @@ from cli.serve import _announce
 from prompting.served_model import ServedModel
 
 ADDRESS = "http://[fd00::1]:8080"  # looks like rich's markup
+METRICS_ADDRESS = "http://[::1]:9464/metrics"
 
 
 def embedded(first_keys: FirstKeys | None) -> Embedded:
@@ -34,14 +35,16 @@ def embedded(first_keys: FirstKeys | None) -> Embedded:
 
 @pytest.mark.parametrize("json_ready", [True, False])
 def test_the_first_start_shows_both_keys(capsys: pytest.CaptureFixture[str], *, json_ready: bool) -> None:
-    _announce(ADDRESS, embedded(FirstKeys("hs_project", "hs_operator")), json_ready=json_ready)
+    _announce(
+        ADDRESS, METRICS_ADDRESS, embedded(FirstKeys("hs_project", "hs_operator")), json_ready=json_ready
+    )
     shown = capsys.readouterr().out
-    for part in ("hs_project", "hs_operator", ADDRESS):
+    for part in ("hs_project", "hs_operator", ADDRESS, METRICS_ADDRESS):
         assert part in shown
 
 
 def test_a_later_start_shows_none(capsys: pytest.CaptureFixture[str]) -> None:
-    _announce(ADDRESS, embedded(None), json_ready=False)
+    _announce(ADDRESS, METRICS_ADDRESS, embedded(None), json_ready=False)
     shown = capsys.readouterr().out
     assert f"serves tiny at {ADDRESS}" in shown
     assert "hs_" not in shown
@@ -49,7 +52,7 @@ def test_a_later_start_shows_none(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_snippet_is_python_for_this_server(capsys: pytest.CaptureFixture[str]) -> None:
-    _announce(ADDRESS, embedded(FirstKeys("hs_project", "hs_operator")), json_ready=False)
+    _announce(ADDRESS, METRICS_ADDRESS, embedded(FirstKeys("hs_project", "hs_operator")), json_ready=False)
     snippet = capsys.readouterr().out.partition("(pip install google-genai):\n")[2]
     compile(snippet, "snippet", "exec")
     for part in ('api_key="hs_project"', f'"base_url": "{ADDRESS}"', 'model="tiny"'):

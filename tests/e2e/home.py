@@ -18,6 +18,8 @@ from tests.e2e.books import Books
 from tests.e2e.customer import Customer
 from tests.e2e.processes import START_SECONDS, Server, launch, wait_until
 
+_FREE_PORTS = ("--port", "0", "--metrics-port", "0")
+
 
 @dataclass
 class Home:
@@ -107,7 +109,7 @@ class Home:
         number = len(self.started)
         out, log = self.folder / f"{number}.out", self.folder / f"{number}.log"
         given = self.settings | {name: str(value) for name, value in settings.items()}
-        arguments = ["serve", "--json-ready", "--data-dir", str(self.data_dir), "--port", "0", *flags]
+        arguments = ["serve", "--json-ready", "--data-dir", str(self.data_dir), *_FREE_PORTS, *flags]
         process = launch(arguments, given, out, log, self.before_start)
         self.started.append(process)
         return process, out, log

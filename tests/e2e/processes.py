@@ -46,6 +46,7 @@ class Server:
 
     process: ForkServerProcess
     address: str
+    metrics_address: str
     project_key: str | None
     operator_key: str | None
     log_path: Path
