@@ -54,7 +54,7 @@ class Engine:
         self._room = Room(self._tree, self._segments, self._tails, config)
         self._scheduler = Scheduler(self._room, self._tails, config)
         self.report_to(Metrics())
-        self._attend = choose_backend(config.device)
+        self._attend = choose_backend(config.device, config.dtype, model.shape.head_size)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._is_in_order = True
         self._next_ageing = time.monotonic() + _AGEING_SECONDS

@@ -50,7 +50,7 @@ def start_engine(folder: Path, settings: Settings, fingerprint: str) -> Engine:
     if (
         facts.model_type not in FAMILIES or device.type != "cpu"
     ):  # the others are compared by the tests, on CPUs
-        check_faithful(model, config, choose_backend(device))
+        check_faithful(model, config, choose_backend(device, dtype, model.shape.head_size))
     engine = Engine(model, config)
     engine.start()
     _warm_up(engine)

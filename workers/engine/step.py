@@ -7,7 +7,6 @@ Linear layers see the packed line [1, tokens]; attention finds out here who read
 every layer.
 """
 
-import math
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,7 +14,7 @@ from itertools import pairwise
 import torch
 
 from workers.engine.arena import KEYS, VALUES, Arena, TailPool
-from workers.engine.attention import PartialAttention, merge
+from workers.engine.attention import Lengths, PartialAttention, merge
 from workers.engine.segment import Segment
 
 
@@ -87,7 +86,7 @@ class Step:
     logit_tokens: torch.Tensor = field(init=False)
     _decode_seats: torch.Tensor = field(init=False)
     _decode_lengths: torch.Tensor = field(init=False)
-    _decode_mask: torch.Tensor = field(init=False)
+    _visible: Lengths = field(init=False)
     _seat_count: int = field(init=False)
     _tail_tokens: int = field(init=False)
     _prefill: list[_PrefillPart] = field(init=False)
@@ -142,12 +141,11 @@ class Step:
         self._tail_tokens = max(lengths, default=-1) + 1
         self._decode_seats = torch.tensor(seats, dtype=torch.long, device=self.device)
         self._decode_lengths = torch.tensor(lengths, dtype=torch.long, device=self.device)
-        visible = torch.zeros(self._seat_count, dtype=torch.long, device=self.device)
-        visible[self._decode_seats] = self._decode_lengths
-        hidden = torch.arange(self._tail_tokens, device=self.device) > visible.unsqueeze(1)
-        dtype = self.arena.slabs.dtype
-        mask = torch.zeros(hidden.shape, dtype=dtype, device=self.device).masked_fill(hidden, -math.inf)
-        self._decode_mask = mask[:, None, None, :]
+        # A seat between them that is not decoding sees its token 0, so that no layer has an empty tail to look after.
+        visible = [1] * self._seat_count
+        for seat, length in zip(seats, lengths, strict=True):
+            visible[seat] = length + 1
+        self._visible = Lengths(visible, self.device)
 
     def _plan_prefill(self, starts: list[int]) -> None:
         self._prefill = []
@@ -228,17 +226,18 @@ class Step:
     def _attend_tails(
         self, layer: int, grouped: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, scale: float
     ) -> None:
-        """Every decode row over its own tail, in one masked call over the seats in use.
+        """Every decode row over its own tail, in one ragged call over the seats in use.
 
-        A seat between them that is not decoding sees its token 0 only; its result is dropped.
+        What comes of a seat between them that is not decoding is dropped.
         """
         count, seats = self.decode_count, self._decode_seats
         kv_heads, groups, _, size = grouped.shape
         queries = grouped.new_zeros((self._seat_count, kv_heads, groups, size))
         queries[seats] = grouped[:, :, :count].permute(2, 0, 1, 3)
         tails = self.tails.slabs[layer, :, : self._seat_count, :, : self._tail_tokens]
-        mask = self._decode_mask.expand(-1, kv_heads, groups, -1)
-        part_out, part_lse = self.attend(queries, tails[KEYS], tails[VALUES], scale=scale, mask=mask)
+        part_out, part_lse = self.attend(
+            queries, tails[KEYS], tails[VALUES], scale=scale, lengths=self._visible
+        )
         out[:, :, :count] = part_out[seats].permute(1, 2, 0, 3)
         lse[:, :, :count] = part_lse[seats].permute(1, 2, 0)
 

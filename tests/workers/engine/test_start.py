@@ -95,7 +95,7 @@ def test_a_model_that_answers_differently_with_a_shared_prefix_is_refused(
         return plain_attention(*args, **how | {"scale": 1.0})
 
     monkeypatch.setattr(start, "FAMILIES", ())  # of a family that no test covers
-    monkeypatch.setattr(start, "choose_backend", lambda _device: unscaled)
+    monkeypatch.setattr(start, "choose_backend", lambda *_: unscaled)
     with pytest.raises(ModelUnsupported, match="shared prefix"):
         start_engine(folder, load_settings(dtype="float32", arena_bytes=10_000_000), FINGERPRINT)
 
