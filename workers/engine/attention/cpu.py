@@ -52,9 +52,8 @@ def two_products(
     kv_heads, tokens = key.shape[1:3]
     scaled = folded(query * scale, kv_heads)[0]
     scores = scaled.new_empty((*scaled.shape[:2], tokens))
-    for head in range(
-        kv_heads
-    ):  # one product a head: over all of them at once, strided slabs would be copied
+    # One product a head: over all of them at once, strided slabs would be copied.
+    for head in range(kv_heads):
         torch.mm(scaled[head], key[0, head].t(), out=scores[head])
     weights = torch.softmax(scores, dim=-1, dtype=softmax_dtype)
     lse = scores.amax(-1).float() - weights.amax(-1).float().log()

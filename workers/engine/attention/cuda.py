@@ -33,9 +33,8 @@ def efficient(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale
 
 def efficient_causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> Part:
     groups = query.shape[1] // key.shape[1]
-    if (
-        groups > 1
-    ):  # folded rows would not be causal; the new tokens of one request are few enough to be copied
+    # Folded rows would not be causal; the new tokens of one request are few enough to be copied.
+    if groups > 1:
         key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     out, lse, *_ = _efficient(*adjacent(query, key, value), None, True, 0.0, True, scale=scale)
     return out, _unpadded(lse, query)
