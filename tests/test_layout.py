@@ -77,6 +77,27 @@ def test_nothing_runs_what_it_reads() -> None:
     assert {name: what for name, what in found.items() if what} == {}
 
 
+@pytest.mark.trap("T5")
+def test_no_slice_counts_from_the_end_by_a_number_that_may_be_zero() -> None:
+    """The last n of something, `x[-n:]`, are all of it where n is 0."""
+
+    def is_risky(begin: ast.expr | None) -> bool:
+        """Minus something that is no constant."""
+        if not (isinstance(begin, ast.UnaryOp) and isinstance(begin.op, ast.USub)):
+            return False
+        name = begin.operand
+        return not (isinstance(name, ast.Constant) or (isinstance(name, ast.Name) and name.id.isupper()))
+
+    assert is_risky(ast.parse("-n", mode="eval").body)
+    found = {
+        f"{name_of(path)}:{node.lineno}"
+        for path in SOURCES
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Slice) and is_risky(node.lower)
+    }
+    assert found == set()
+
+
 def test_no_middleware_hides_a_client_that_hangs_up() -> None:
     """Starlette's base class does, and FastAPI's decorator is made of it."""
     base = {"starlette.middleware.base", "app.middleware"}

@@ -239,6 +239,7 @@ class TestGet:
             told.append(caught.value.message.replace(cache.id, "…"))
         assert len(set(told)) == 1
 
+    @pytest.mark.trap("T37")
     def test_expiry_holds_to_the_microsecond_without_a_sweeper(self, scene: Scene) -> None:
         cache = scene.active(ttl_seconds=10)
         scene.clock.advance(9.999999)

@@ -2,12 +2,15 @@ import hashlib
 import hmac
 from pathlib import Path
 
+import pytest
+
 from core.namespaces import Namespaces
 from core.secret import RootSecret
 
 ROOT = RootSecret(bytes(range(32)))
 
 
+@pytest.mark.trap("T20")
 def test_each_project_has_one_of_its_own() -> None:
     namespaces = Namespaces(ROOT)
     found = {namespaces.of(project_id) for project_id in ("proj_a", "proj_b", "proj_ab", "")}

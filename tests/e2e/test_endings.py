@@ -25,6 +25,7 @@ def delete(customer: Customer, name: str) -> None:
     customer.delete(name)
 
 
+@pytest.mark.trap("T37")
 @pytest.mark.parametrize(
     ("end", "state", "reason"),
     [(expire, CacheState.EXPIRED, "CACHE_EXPIRED"), (delete, CacheState.DELETED, "CACHE_DELETED")],
@@ -85,6 +86,7 @@ def test_a_cache_that_expires_before_it_is_built_was_never_there(customer: Custo
     assert not books.segments(customer.project_id)
 
 
+@pytest.mark.trap("T37")
 def test_expiry_waits_for_no_sweeper(home: Home) -> None:
     server = home.start(sweep_interval_seconds=60)
     customer = home.customer(server)

@@ -19,6 +19,7 @@ def folder(folders: dict[str, Path], tmp_path: Path) -> Path:
     return Path(shutil.copytree(folders["qwen"], tmp_path / "model"))
 
 
+@pytest.mark.trap("T42")
 class TestBOS:
     BOS = "<|begin_of_text|>"
 

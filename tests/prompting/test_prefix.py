@@ -34,6 +34,7 @@ def make_format(
     return PromptFormat.load(write_folder(folder, byte_level(special, added), template))
 
 
+@pytest.mark.trap("T39")
 @pytest.mark.parametrize("kind", FREE_KINDS)
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cached=conversations, new=followers)
@@ -48,6 +49,7 @@ def test_prefix_and_suffix_are_the_whole_prompt(
     assert suffix
 
 
+@pytest.mark.trap("T39")
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=st.text(max_size=30), second=st.text(max_size=30), third=st.text(max_size=30))
 def test_prefix_and_suffix_are_the_whole_prompt_with_a_sentencepiece_tokenizer(
@@ -75,10 +77,12 @@ class TestBuiltIn:
         prefix = built_in.prefix(cached)
         assert prefix.text.endswith("<|im_end|>\n")
 
+    @pytest.mark.trap("T40")
     def test_the_generation_prompt_is_in_no_prefix_and_no_count(self, built_in: PromptFormat) -> None:
         assert len(built_in.prompt([USER]).token_ids) == built_in.count([USER]) + 4
         assert len(built_in.prefix([USER]).token_ids) == built_in.count([USER])
 
+    @pytest.mark.trap("T45")
     def test_another_prefix_text_is_a_mismatch(self, built_in: PromptFormat) -> None:
         prefix = built_in.prefix([USER])
         with pytest.raises(CachePrefixMismatch, match="does not apply"):
@@ -93,6 +97,7 @@ class TestBuiltIn:
             built_in.prefix([])
 
 
+@pytest.mark.trap("T38")
 class TestTemplatesThatCannotCache:
     def test_one_that_wants_turns_to_alternate_refuses_a_cache_that_ends_on_a_user_turn(
         self, formats: dict[str, PromptFormat]
@@ -182,6 +187,7 @@ class TestMismatchAtGenerate:
             format_.suffix(prefix.text, [USER], [Message("user", "shout")])
 
 
+@pytest.mark.trap("T45")
 class TestDates:
     TEMPLATE = (
         "{{ '<|turn|>' + strftime_now('%d %b %Y') + '\n' }}"

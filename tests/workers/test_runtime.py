@@ -50,6 +50,7 @@ def test_an_answer_comes_as_text_and_is_billed_before_it_is_finished(workshop: W
     assert workshop.text(request_id) == text != ""
 
 
+@pytest.mark.trap("T43")
 def test_what_the_engine_found_is_told_in_every_event_and_billed_as_read(workshop: Workshop) -> None:
     cache_id = workshop.cached(some_tokens(70, 1))
     question = some_tokens(200, 2)

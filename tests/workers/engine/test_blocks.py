@@ -70,6 +70,7 @@ def test_blocks_that_are_not_in_use_cannot_be_given_back(runs: tuple[Run, ...]) 
         pool.free(runs)
 
 
+@pytest.mark.trap("T29")
 def test_a_leak_and_a_block_with_two_owners_are_found() -> None:
     pool = BlockPool(6)
     held = pool.allocate(4)

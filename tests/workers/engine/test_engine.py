@@ -18,6 +18,7 @@ def drawing(seed: int) -> Sampling:
     return Sampling(temperature=1.0, top_p=0.95, top_k=64, seed=seed)
 
 
+@pytest.mark.trap("T10")
 def test_a_seed_draws_the_same_tokens_alone_and_among_others_with_a_cache_and_without(drive: Drive) -> None:
     driver = drive()
     driver.build("cache", random_tokens(70, seed=1))

@@ -55,6 +55,7 @@ def test_tails_may_be_as_short_as_a_setting_allows() -> None:
     check(module, tail_tokens=1)
 
 
+@pytest.mark.trap("T38")
 def test_scores_that_are_capped_are_noticed() -> None:
     check(gemma_2(softcapping=None))
     with pytest.raises(ModelUnsupported, match="with a shared prefix its logits differ by") as refusal:

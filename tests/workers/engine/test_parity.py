@@ -20,6 +20,8 @@ PREFIX_LENGTHS = (1, 63, 64, 65, 127, 128, 129, 130)
 SUFFIX_LENGTHS = (1, 2, 13, 63, 64, 65, 130, 301)
 
 
+@pytest.mark.trap("T7")
+@pytest.mark.trap("T31")
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("prefix_length", PREFIX_LENGTHS)
 def test_every_suffix_length_behind_every_prefix_length(
@@ -61,6 +63,8 @@ def test_every_remainder_of_a_block_across_a_boundary(drive: Drive, family: str)
     assert_answers_alike(driver, hits, [])
 
 
+@pytest.mark.trap("T10")
+@pytest.mark.trap("T31")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_eight_concurrent_requests_on_one_cache_and_on_several(drive: Drive, family: str) -> None:
     driver = drive(family, blocks=256)

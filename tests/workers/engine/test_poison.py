@@ -8,7 +8,7 @@ import torch
 from core.errors import Internal
 from core.sampling import Sampling
 from tests.workers.engine.conftest import Drive
-from tests.workers.engine.driving import GREEDY, Driver, assert_like_oracle
+from tests.workers.engine.driving import GREEDY, NAMESPACE, Answer, Driver, assert_like_oracle
 from tests.workers.engine.tiny import random_tokens
 from workers.engine.blocks import BLOCK_TOKENS
 from workers.engine.sequence import Ending
@@ -46,6 +46,8 @@ def poison_tails(driver: Driver) -> None:
     driver.model.before.append(poison)
 
 
+@pytest.mark.trap("T9")
+@pytest.mark.trap("T30")
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_poison_in_all_memory_that_nobody_holds(drive: Drive, family: str) -> None:
     driver = drive(family, blocks=40, tail_tokens=32)
@@ -70,6 +72,7 @@ def test_poison_in_all_memory_that_nobody_holds(drive: Drive, family: str) -> No
         assert_like_oracle(driver.oracle, answer)
 
 
+@pytest.mark.trap("T9")
 def test_poison_behind_the_end_of_each_tail_and_in_seats_that_are_free(drive: Drive) -> None:
     driver = drive(tail_tokens=32)
     poison_tails(driver)
@@ -83,6 +86,36 @@ def test_poison_behind_the_end_of_each_tail_and_in_seats_that_are_free(drive: Dr
         assert answer.ending == Ending.MAX_TOKENS
         assert_like_oracle(driver.oracle, answer)
     driver.engine.call(lambda _: driver.engine._tails.slabs.zero_()).result()  # the poison was ours
+
+
+@pytest.mark.trap("T30")
+def test_poison_in_all_that_is_evicted_under_those_who_read(drive: Drive) -> None:
+    """Two read all of a path and a part of it, while what others leave behind is evicted around them."""
+    driver = drive(blocks=20)
+    poison_arena(driver)
+    text = random_tokens(300, seed=1)
+    before = driver.ask(text, namespace=NAMESPACE, max_output_tokens=1)
+    assert before.ending == Ending.MAX_TOKENS
+    others: list[Answer] = []
+    evicted = 0
+
+    def press(_: int) -> bool:
+        nonlocal evicted
+        evicted = driver.engine._tree.evicted_block_count
+        if len(others) < 40:
+            others.append(driver.ask(random_tokens(130, seed=100 + len(others)), namespace=NAMESPACE))
+        return False
+
+    with driver.standing_still():
+        readers = [
+            driver.ask([*text[:length], 5], namespace=NAMESPACE, max_output_tokens=60, on_token=press)
+            for length in (300, 140)
+        ]
+    for answer in (*readers, *others):
+        assert answer.ending == Ending.MAX_TOKENS
+        assert_like_oracle(driver.oracle, answer)
+    assert [reader.reused for reader in readers] == [[256], [128]]
+    assert evicted > 10
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(1.0, 0.95, 64, 1)])

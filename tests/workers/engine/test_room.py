@@ -37,6 +37,7 @@ def test_a_cache_takes_whole_blocks_and_gives_them_back_when_dropped(drive: Driv
     assert driver.ask([1], "cache").ending == Ending.PREFIX_MISSING
 
 
+@pytest.mark.trap("T35")
 def test_a_dropped_cache_stays_until_its_last_reader_has_finished(drive: Drive) -> None:
     driver = drive(max_running_requests=2)
     driver.build("cache", random_tokens(130, seed=1))
@@ -141,6 +142,20 @@ def test_a_request_that_can_never_fit_is_refused_at_once(drive: Drive) -> None:
     assert_like_oracle(driver.oracle, fits)
 
 
+@pytest.mark.trap("T32")
+def test_pins_that_take_all_they_may_leave_other_requests_their_room(drive: Drive) -> None:
+    driver = drive(blocks=12)
+    for number in range(6):
+        driver.build(f"cache {number}", random_tokens(64, seed=number))
+    assert driver.start_build("one too many", random_tokens(1, seed=7)).ending == Ending.FAILED
+    with driver.standing_still():
+        answers = [driver.ask(random_tokens(n, seed=n), max_output_tokens=70) for n in (1, 200, 300, 65, 310)]
+        answers.append(driver.ask(random_tokens(100, seed=9), "cache 5", max_output_tokens=70))
+    for answer in answers:
+        assert answer.outcome == ANSWERED
+        assert_like_oracle(driver.oracle, answer)
+
+
 def test_what_does_not_fit_now_waits_its_turn(drive: Drive) -> None:
     driver = drive(blocks=10)
     driver.build("cache", random_tokens(4 * 64, seed=1))
@@ -206,6 +221,7 @@ def test_private_memory_in_many_pieces_is_as_good_as_one_run(drive: Drive) -> No
         assert_like_oracle(driver.oracle, answer)
 
 
+@pytest.mark.trap("T29")
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_comes_in_whatever_order_all_answers_are_right_and_all_memory_comes_back(
     drive: Drive, seed: int

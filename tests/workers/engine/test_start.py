@@ -88,6 +88,7 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
         start_engine(folder, load_settings(dtype="float32"), FINGERPRINT)
 
 
+@pytest.mark.trap("T38")
 def test_a_model_that_answers_differently_with_a_shared_prefix_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from workers.engine.step import Row, Step
 SHAPE = ModelShape(layers=1, kv_heads=2, head_size=8, context_tokens=512)
 
 
+@pytest.mark.trap("T7")
 def test_rows_stand_in_one_line_with_their_own_positions() -> None:
     config = engine_config(SHAPE)
     arena, tails = Arena(SHAPE, config), TailPool(SHAPE, config)
@@ -39,6 +40,7 @@ def test_decode_rows_come_first() -> None:
         Step(rows, Arena(SHAPE, config), TailPool(SHAPE, config), plain_attention, torch.device("cpu"))
 
 
+@pytest.mark.trap("T5")
 @pytest.mark.parametrize(
     ("start", "stop", "expected"),
     [

@@ -103,6 +103,7 @@ def test_only_whole_blocks_are_found(length: int) -> None:
     assert trees.find((*text, 1, 2, 3)[:length]).end == length // 64 * 64
 
 
+@pytest.mark.trap("T20")
 def test_namespaces_never_meet() -> None:
     trees = wood()
     text = tokens(3)
@@ -112,8 +113,9 @@ def test_namespaces_never_meet() -> None:
     assert trees.used == 6
 
 
+@pytest.mark.trap("T15")
 def test_a_collision_of_keys_finds_nothing_and_harms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """T15: with every key alike, tokens alone decide."""
+    """With every key alike, tokens alone decide."""
     monkeypatch.setattr(tree_module, "block_keys", lambda _, text: [b"same"] * (len(text) // BLOCK_TOKENS))
     trees = wood()
     trees.leave(tokens(2, 1))
@@ -144,6 +146,7 @@ def test_what_is_being_computed_is_waited_for_as_far_as_it_is_wanted() -> None:
 
 
 class TestEviction:
+    @pytest.mark.trap("T36")
     def test_the_least_used_first_and_the_end_of_a_text_before_its_beginning(self) -> None:
         trees = wood(blocks=8)
         old, new = tokens(4, 1), tokens(4, 2)
@@ -248,6 +251,7 @@ class TestPins:
         trees.tree.release(node)
         assert trees.find(text).end == 128
 
+    @pytest.mark.trap("T27")
     def test_counts_below_nothing_are_bugs(self) -> None:
         trees = wood()
         node = trees.grow(tokens(1))
@@ -351,6 +355,9 @@ class Walk:
         assert self.trees.used == 0
 
 
+@pytest.mark.trap("T27")
+@pytest.mark.trap("T29")
+@pytest.mark.trap("T36")
 @pytest.mark.parametrize("seed", range(5))
 def test_whatever_is_done_all_counts_are_right_and_finds_are_true(seed: int) -> None:
     """2,000 operations each; what is found must be the beginning of what was asked for."""

@@ -123,6 +123,14 @@ class TestLogprobs:
         assert response.status_code == 400
         assert response.json()["error"]["details"][0]["metadata"]["field"] == "generation_config.logprobs"
 
+    @pytest.mark.trap("T44")
+    @pytest.mark.parametrize("field", ["promptLogprobs", "echo"])
+    def test_of_the_prompt_nobody_has_any(self, http: httpx.Client, field: str) -> None:
+        """What was read and not computed has none."""
+        response = ask(http, responseLogprobs=True, **{field: 1})
+        assert response.status_code == 400
+        assert field in response.json()["error"]["message"]
+
     @pytest.mark.parametrize("count", [-1, 21])
     def test_at_most_twenty(self, http: httpx.Client, count: int) -> None:
         assert ask(http, responseLogprobs=True, logprobs=count).status_code == 400

@@ -51,6 +51,7 @@ def test_text_files_are_decoded(mime_type: str) -> None:
     assert messages(content) == (Message("user", "é"),)
 
 
+@pytest.mark.trap("T17")
 @pytest.mark.parametrize("mime_type", ["image/png", "application/pdf", "audio/wav", "x"])
 def test_other_files_are_not_supported(mime_type: str) -> None:
     with pytest.raises(NotSupported) as caught:

@@ -149,6 +149,7 @@ class TestWithACache:
             "cacheTokensDetails": [{"modality": "TEXT", "tokenCount": cached}],
         }
 
+    @pytest.mark.trap("T39")
     def test_only_what_is_new_goes_to_the_worker_and_the_whole_is_the_same_prompt(
         self, server: Server, http: httpx.Client, create_cache: Create
     ) -> None:
@@ -167,6 +168,7 @@ class TestWithACache:
     def test_a_user_turn_may_follow_a_user_turn(self, http: httpx.Client, create_cache: Create) -> None:
         assert ask(http, cachedContent=create_cache()["name"]).status_code == 200
 
+    @pytest.mark.trap("T45")
     @pytest.mark.parametrize("route", ["generateContent", "streamGenerateContent", "countTokens"])
     def test_a_turn_of_the_model_is_not_divided(
         self, http: httpx.Client, create_cache: Create, route: str

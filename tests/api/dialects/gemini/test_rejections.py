@@ -233,6 +233,7 @@ class TestNotBuilt:
     def test_what_is_wrong_comes_before_what_is_not_built(self) -> None:
         assert "foo" in invalid({"foo": 1, "generationConfig": {"speechConfig": {}}}).message
 
+    @pytest.mark.trap("T17")
     @pytest.mark.parametrize("part", [{"fileData": {"fileUri": "x"}}, {"functionCall": {"name": "f"}}])
     def test_parts_of_other_kinds_are_named_with_their_index(self, part: dict[str, Any]) -> None:
         with pytest.raises(NotSupported) as caught:

@@ -142,6 +142,8 @@ def test_parts_over_disjoint_keys_merge_to_the_whole(name: str, cuts: list[int],
     assert_close((out, lse), textbook(query, key, value, scale=1.0), out=2e-5, lse=2e-5)
 
 
+@pytest.mark.trap("T12")
+@pytest.mark.trap("T11")
 def test_nothing_to_attend_to_kills_no_process() -> None:
     """The kernel itself dies of zero tokens: a child process shows that none of these reaches it."""
     script = """

@@ -48,6 +48,7 @@ WRONG: dict[str, Changed] = {
 }
 
 
+@pytest.mark.trap("T14")
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)

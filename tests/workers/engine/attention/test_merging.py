@@ -2,12 +2,14 @@
 
 import math
 
+import pytest
 import torch
 
 from tests.workers.engine.attention.textbook import random
 from workers.engine.attention import merge
 
 
+@pytest.mark.trap("T12")
 def test_a_part_that_weighs_nothing_changes_nothing() -> None:
     out, lse = random(2, 3, 5, 8), random(2, 3, 5, seed=1)
     nothing, no_weight = torch.zeros(2, 3, 5, 8), torch.full((2, 3, 5), -math.inf)
@@ -42,6 +44,7 @@ def test_large_and_distant_scores_merge_without_overflow() -> None:
     assert lse.tolist() == [3e4]
 
 
+@pytest.mark.trap("T13")
 def test_a_log_sum_exp_of_any_stride_is_read_right() -> None:
     out, other = random(3, 7, 4), random(3, 7, 4, seed=1)
     lse, other_lse = random(7, 3, seed=2).t(), random(3, 14, seed=3)[:, ::2]

@@ -78,6 +78,9 @@ def test_what_changes_nothing_for_a_prefix_is_let_in(change: dict[str, Any], tmp
     check(write(tmp_path / "model", {**CONFIG, **change}, tensors()))
 
 
+@pytest.mark.trap("T8")
+@pytest.mark.trap("T17")
+@pytest.mark.trap("T38")
 @pytest.mark.parametrize(
     ("change", "found"),
     [
