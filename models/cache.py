@@ -247,7 +247,7 @@ def lock_active_of_other_fingerprints(session: Session, fingerprint: str) -> Seq
 def mark_ended(
     cache: Cache, state: CacheState, reason: CacheEndReason, ended_at: datetime, at: datetime
 ) -> None:
-    """End a cache that is locked, at `ended_at`, by an event at `at`; its content goes."""
+    """End a cache that is locked, at `ended_at`, by an event at `at`; its content goes, and its name, which is words too."""
     cache.state = state
     cache.end_reason = reason
     cache.ended_at = ended_at
@@ -255,6 +255,7 @@ def mark_ended(
     cache.prefix_text = None
     cache.messages = None
     cache.token_ids = None
+    cache.display_name = ""
 
 
 def _is(project_id: str, cache_id: str) -> ColumnElement[bool]:

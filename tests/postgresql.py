@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -48,8 +49,33 @@ class PostgreSQL:
             )
         )
 
+    def rows(self, url: URL, table: str) -> str:
+        """All that a table says, as text; bytes are hexadecimal."""
+        with self._connect(str(url.database)) as connection:
+            query = sql.SQL("SELECT each::text FROM {} AS each").format(sql.Identifier(table))
+            return "\n".join(row[0] for row in connection.execute(query))
+
+    def rewrite(self, url: URL) -> None:
+        """Vacuum every table so that its files are written anew, and have the old ones removed."""
+        with self._connect(str(url.database)) as connection:
+            connection.execute("VACUUM FULL")
+            connection.execute("CHECKPOINT")
+
+    def files(self, url: URL) -> list[Path]:
+        """The files of a database, its write-ahead log not among them."""
+        with self._connect(str(url.database)) as connection:
+            connection.execute("CHECKPOINT")
+            row = connection.execute(
+                "SELECT oid FROM pg_database WHERE datname = current_database()"
+            ).fetchone()
+        assert row is not None
+        return [path for path in (self.folder / "data" / "base" / str(row[0])).iterdir() if path.is_file()]
+
+    def _connect(self, database: str) -> psycopg.Connection[tuple[Any, ...]]:
+        return psycopg.connect(host=str(self.folder), user="postgres", dbname=database, autocommit=True)
+
     def _order(self, order: sql.SQL | sql.Composed) -> None:
-        with psycopg.connect(host=str(self.folder), user="postgres", autocommit=True) as connection:
+        with self._connect("postgres") as connection:
             connection.execute(order)
 
 

@@ -84,10 +84,10 @@ class Home:
         return errors[0].removeprefix("Error: ")
 
     def traces(self, *contents: bytes) -> list[str]:
-        """Name the files of the data folder that hold one of these."""
+        """Name the files in the data folder, and below it, that hold one of these."""
         found = []
-        for path in self.data_dir.iterdir():
-            with suppress(FileNotFoundError):  # a server works in there
+        for path in self.data_dir.rglob("*"):
+            with suppress(FileNotFoundError, IsADirectoryError):  # a server works in there
                 held = path.read_bytes()
                 found += [path.name for content in contents if content in held]
         return found

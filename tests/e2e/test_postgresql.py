@@ -1,18 +1,22 @@
 """The embedded server with its database on PostgreSQL: the main job, a crash, and whatever befalls a connection."""
 
 import json
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import URL
 
 from models.cache import CacheState
 from tests.e2e.customer import document
 from tests.e2e.home import Home
+from tests.e2e.processes import wait_until
 from tests.postgresql import PostgreSQL
 
 PASSWORD = "hidden-word"  # the server asks for none
 QUESTION = "What is left?"
+TABLES = ("caches", "usage", "idempotency_keys", "placements", "storage_segments")
 
 
 @pytest.fixture
@@ -63,3 +67,39 @@ def test_create_ask_bill_crash_and_ask_again(home: Home, postgresql: PostgreSQL,
     assert PASSWORD not in logs
     assert "(kept)" not in logs
     assert not list(home.data_dir.glob("*sqlite*"))
+
+
+def test_no_row_and_after_a_rewrite_no_file_has_what_has_ended(home: Home, postgresql: PostgreSQL) -> None:
+    server = home.start()
+    customer, words = home.customer(server), f"kanarie{secrets.token_hex(8)}"
+    body = customer.cache_body(document(300, words)) | {"displayName": words}
+    names = [
+        customer.http.post(
+            "/v1beta/cachedContents", json=body, headers={"idempotency-key": f"{words}{n}"}
+        ).json()["name"]
+        for n in range(2)
+    ]
+    url = home.books.database._engine.url
+    contents = [words.encode(), home.books.token_bytes(names[0])]
+    assert traces(postgresql, url, contents) == set(contents)
+    assert on_disk(postgresql, url, contents)
+    customer.delete(names[0])
+    customer.patch(names[1], ttl="0.2s")
+    wait_until(lambda: not traces(postgresql, url, contents), "no row has it")
+    postgresql.rewrite(url)
+    assert on_disk(postgresql, url, contents) == []
+    assert words not in server.log()
+    assert server.terminate() == 0
+
+
+def traces(postgresql: PostgreSQL, url: URL, contents: list[bytes]) -> set[bytes]:
+    """Which of these stand in any row that anybody can see."""
+    rows = "".join(postgresql.rows(url, table) for table in TABLES)
+    return {content for content in contents if content.hex() in rows or content in rows.encode()}
+
+
+def on_disk(postgresql: PostgreSQL, url: URL, contents: list[bytes]) -> list[str]:
+    """Which files of the database hold one of these."""
+    files = {path: path.read_bytes() for path in postgresql.files(url)}
+    assert files
+    return [str(path) for path, held in files.items() if any(content in held for content in contents)]

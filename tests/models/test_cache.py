@@ -249,14 +249,15 @@ def test_ending_a_cache_that_was_locked_removes_content_that_was_never_loaded(
     database: Database, customer: Customer
 ) -> None:
     with database.write() as session:
-        cache_id = add(session, customer, **ACTIVE).id
+        cache_id = add(session, customer, display_name="what it is about", **ACTIVE).id
     with database.write() as session:
         cache = lock_cache(session, customer.project_id, cache_id)
         assert cache is not None
         mark_ended(cache, CacheState.DELETED, CacheEndReason.DELETED, ended_at=after(9), at=after(9))
     with database.read() as session:
-        row = session.execute(text("SELECT state, prefix_text, messages, token_ids FROM caches")).one()
-    assert tuple(row) == ("DELETED", None, None, None)
+        columns = "state, prefix_text, messages, token_ids, display_name"
+        row = session.execute(text(f"SELECT {columns} FROM caches")).one()
+    assert tuple(row) == ("DELETED", None, None, None, "")
 
 
 def test_content_stands_last_in_a_row(database: Database) -> None:
