@@ -2,8 +2,9 @@
 
 import pytest
 
+from core.sampling import Sampling
 from tests.workers.engine.conftest import Drive
-from tests.workers.engine.driving import Answer, assert_like_oracle
+from tests.workers.engine.driving import GREEDY, NAMESPACE, Answer, Driver, assert_like_oracle
 from tests.workers.engine.tiny import random_tokens
 from workers.engine.sequence import Ending
 
@@ -120,3 +121,54 @@ def test_what_has_ended_or_never_was_is_ignored(drive: Drive) -> None:
     assert twice.outcome == CANCELLED
     driver.engine.cancel("twice")
     assert driver.ask([1]).ending == Ending.MAX_TOKENS
+
+
+def everything(driver: Driver) -> dict[str, list[Answer]]:
+    """All that can be under way, by what cancels it: a build and who waits for it, a prompt and who waits for its KV, several
+    answers, and one that outgrows its tail."""
+    text, drawing = random_tokens(260, seed=1), Sampling(1.0, 1.0, 0, 3)
+    with driver.standing_still():
+        return {
+            "cache": [driver.start_build("cache", text[:220])],
+            "follower": [driver.ask([1, 2], "cache", request_id="follower", max_output_tokens=4)],
+            "first": [driver.ask([*text, 1], request_id="first", namespace=NAMESPACE, max_output_tokens=3)],
+            "second": [driver.ask([*text, 2], request_id="second", namespace=NAMESPACE, max_output_tokens=3)],
+            "several": driver.ask_for_candidates(
+                [*text[:100], 3],
+                None,
+                [GREEDY, drawing],
+                request_id="several",
+                namespace=NAMESPACE,
+                max_output_tokens=3,
+            ),
+            "long": [driver.ask(text[:28], request_id="long", max_output_tokens=14)],
+        }
+
+
+@pytest.mark.parametrize("name", ["cache", "follower", "first", "second", "several", "long"])
+def test_anything_at_every_step(drive: Drive, name: str) -> None:
+    """It ends once, the others end as they would have, and no memory and no half of a cache is left: the fixture looks."""
+    undisturbed = drive(tail_tokens=32, blocks=64)
+    expected = {
+        each: [a.tokens for a in answers if a.outcome] for each, answers in everything(undisturbed).items()
+    }
+    steps = undisturbed.engine.counters.steps
+    assert steps > 8
+    for step in range(steps):
+        driver = Driver(undisturbed.model._module, undisturbed.oracle, tail_tokens=32, blocks=64)
+        driver.at_step(step, lambda: driver.engine.cancel(name))  # noqa: B023 - called within this turn
+        for each, answers in everything(driver).items():
+            for answer, tokens in zip(answers, expected[each], strict=True):
+                assert answer.outcome
+                may_end_early = each == name or (name, each) == ("cache", "follower")
+                if may_end_early and answer.ending == Ending.CANCELLED:
+                    assert answer.tokens == tokens[: len(answer.tokens)]
+                elif each == "cache":
+                    assert answer.ending == Ending.BUILT
+                else:
+                    assert (answer.ending, answer.tokens) == (Ending.MAX_TOKENS, tokens)
+        again = driver.start_build("cache", random_tokens(260, seed=1)[:220])
+        hit = driver.ask([1, 2], "cache", max_output_tokens=4)
+        assert (again.ending, hit.ending) == (Ending.BUILT, Ending.MAX_TOKENS)
+        assert hit.tokens == expected["follower"][0]
+        driver.close()
