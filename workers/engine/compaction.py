@@ -10,9 +10,9 @@ from workers.engine.tree import PrefixTree
 MOST_RUNS = 4
 
 
-def compact_one(tree: PrefixTree, segments: Segments) -> bool:
-    """Move the nodes of one scattered path into a single run, in order. False where there is none to move."""
-    path = tree.scattered_path(MOST_RUNS)
+def compact_one(tree: PrefixTree, segments: Segments, most_runs: int = MOST_RUNS) -> bool:
+    """Move the nodes of one path that lies in more runs than that into a single one, in order. False where there is none to move."""
+    path = tree.scattered_path(most_runs)
     if path is None:
         return False
     rest = segments.allocate(sum(node.block_count for node in path))

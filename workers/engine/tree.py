@@ -6,6 +6,7 @@ lookup goes by chained keys and compares the tokens too, so that no collision gi
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from workers.engine.blocks import BLOCK_TOKENS
 from workers.engine.keys import BlockKey, block_keys
@@ -146,8 +147,7 @@ class PrefixTree:
             return
         if forget:
             self.forget(unpinned)
-        else:
-            self._settle(node)
+        self._settle(node)  # private behind what was forgotten, it is nobody's child, and may still be here
 
     def forget(self, node: Node) -> None:
         """Take a node and all below it out of every lookup. Their blocks go back as soon as nobody reads them."""
@@ -194,10 +194,13 @@ class PrefixTree:
             if node.children:
                 continue
             path = node.path()
-            runs = sum(len(each.segment.runs) for each in path if each.segment is not None)
+            runs = [run for each in path if each.segment is not None for run in each.segment.runs]
+            count = 1 + sum(
+                run.start != before.end for before, run in pairwise(runs)
+            )  # neighbours are read as one
             blocks = sum(each.block_count for each in path)
             can_move = all(each.is_ready and not each.copies for each in path)
-            if runs > most_runs and blocks <= largest and can_move:
+            if count > most_runs and blocks <= largest and can_move:
                 return path
         return None
 

@@ -1,0 +1,1 @@
+"""Prefix trees without a model: large ones to look things up in, small ones to find faults in."""

@@ -1,0 +1,81 @@
+"""10,000 operations of the walk that `bench invariants` takes a million of, and proof that it finds faults."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bench.invariants import WALK_OPERATIONS, count_walks, explore
+from bench.trees.walk import Violation
+from workers.engine import compaction, tree as tree_module
+from workers.engine.keys import BlockKey
+from workers.engine.node import Node
+from workers.engine.segment import Segment
+from workers.engine.tree import PrefixTree
+
+
+@pytest.mark.trap("T27")
+@pytest.mark.trap("T29")
+@pytest.mark.trap("T36")
+def test_whatever_is_done_everything_holds() -> None:
+    ticks: list[str] = []
+    explore(10_000, seed=1, tick=ticks.append)
+    assert len(ticks) == count_walks(10_000) == 4
+
+
+def test_a_walk_can_be_shorter() -> None:
+    explore(WALK_OPERATIONS + 7, seed=2, tick=lambda _: None)
+    assert count_walks(1) == 1
+
+
+def _forget_nothing(self: PrefixTree, node: Node) -> None:
+    pass
+
+
+def _count_wrong(self: PrefixTree, node: Node, block_count: int) -> None:
+    node.root.pinned_block_count += block_count
+
+
+def _by_key_alone(node: Node, keys: list[BlockKey], _: tuple[int, ...], position: int) -> int:
+    return next(
+        (count for count, key in enumerate(node.keys) if [key] != keys[position + count :][:1]),
+        len(node.keys),
+    )
+
+
+def _copy_nothing(_: Any, target: Segment, source: Segment, begin: int, end: int) -> None:
+    target.length += end - begin
+
+
+def _keep_dead(self: PrefixTree, node: Node) -> None:
+    if not node.is_dead:
+        settle(self, node)
+
+
+def _evict_what_is_read(self: PrefixTree, block_count: int) -> None:
+    leaves = [node for node in self.nodes() if node.readers and not node.children and not node.pins]
+    if leaves and random.Random(block_count).random() < 0.5:
+        self._remove(leaves[0])
+
+
+settle = PrefixTree._settle
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "fault"),
+    [
+        (PrefixTree, "forget", _forget_nothing),
+        (PrefixTree, "_count_pinned", _count_wrong),
+        (PrefixTree, "_settle", _keep_dead),
+        (PrefixTree, "evict", _evict_what_is_read),
+        (tree_module, "_agreeing_blocks", _by_key_alone),
+        (compaction, "append_segment", _copy_nothing),
+    ],
+)
+def test_faults_are_found(
+    monkeypatch: pytest.MonkeyPatch, where: Any, name: str, fault: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(where, name, fault)
+    with pytest.raises(Violation, match=r"walk 3/\d, operation \d+: \w+: "):
+        explore(10_000, seed=3, tick=lambda _: None)
