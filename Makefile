@@ -44,7 +44,7 @@ conformance: init ## every version of the stock clients against a whole server; 
 	@$(BIN)/python scripts/conformance_environments.py
 	$(BIN)/pytest tests/conformance
 
-bench: init ## every figure beside its peers, which it installs first (about 40 minutes; leave the machine alone meanwhile)
+bench: init ## every figure beside its peers, which it installs first (about an hour; leave the machine alone meanwhile)
 	@$(BIN)/pip install --quiet --no-compile -c constraints.txt -e ".[bench]"
 	@$(BIN)/python -m bench all
 

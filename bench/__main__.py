@@ -1,23 +1,23 @@
 """`python -m bench`: runs a benchmark, prints what was seen, and one JSON object as the last line."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+import time
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import fanout, ttft
 from bench.contestant import Description
 from bench.document import write_page
-from bench.figures import find_voids
+from bench.invariants import SEED, WALK_OPERATIONS, count_walks, explore
 from bench.machine import load, this_machine, wait_until_quiet
 from bench.plan import FULL, QUICK, Plan
-from bench.remote import ContestantFailed, Remote, remote
-from bench.report import Circumstances, Outcome, as_json, claims, described, overview
+from bench.progress import progress
+from bench.remote import ContestantFailed
+from bench.report import Circumstances, Outcome, as_json, claims, described, overview, rounded
 from bench.roster import OURS, OURS_HTTP, PEERS, ROSTER, installed_peers
+from bench.suite import BENCHMARKS, Run
+from bench.trees.walk import Violation
 from bench.workload import Workload
 from core.settings import load_settings
 from workers.engine.loading.progress import silent
@@ -30,24 +30,83 @@ _PEERS = f"Which of {', '.join(PEERS)}, separated by commas. Default: all that a
 Json = Annotated[bool, typer.Option("--json", help="Print the JSON line alone.")]
 Quick = Annotated[bool, typer.Option("--quick", help=_QUICK)]
 Peers = Annotated[str | None, typer.Option("--peers", help=_PEERS)]
+Operations = Annotated[
+    int, typer.Option(min=1, help="How many, in walks that each begin with an empty tree.")
+]
+Seed = Annotated[int, typer.Option(help="The same seed takes the same walks.")]
 
 
 @app.command("ttft")
 def ttft_command(as_line: Json = False, quick: Quick = False, peers: Peers = None) -> None:
     """Time to first text, cold and kept, in process and over HTTP."""
-    run("ttft", as_line, QUICK if quick else FULL, peers)
+    run("ttft", as_line, quick, peers)
 
 
 @app.command("fanout")
 def fanout_command(as_line: Json = False, quick: Quick = False, peers: Peers = None) -> None:
     """Many questions at once against one prefix: throughput and memory."""
-    run("fanout", as_line, QUICK if quick else FULL, peers)
+    run("fanout", as_line, quick, peers)
+
+
+@app.command("sharing")
+def sharing_command(as_line: Json = False, quick: Quick = False) -> None:
+    """Two caches that begin alike: KV held, over what their different tokens take."""
+    run("sharing", as_line, quick)
+
+
+@app.command("stall")
+def stall_command(as_line: Json = False, quick: Quick = False) -> None:
+    """Eight streams while a long prefix is created: how long both take."""
+    run("stall", as_line, quick)
+
+
+@app.command("restart")
+def restart_command(as_line: Json = False, quick: Quick = False) -> None:
+    """The first answer from a cache after a restart."""
+    run("restart", as_line, quick)
+
+
+@app.command("tiers")
+def tiers_command(as_line: Json = False, quick: Quick = False) -> None:
+    """What it adds to an answer that its KV lies on disk."""
+    run("tiers", as_line, quick)
+
+
+@app.command("lookup")
+def lookup_command(as_line: Json = False, quick: Quick = False) -> None:
+    """The longest known prefix of 8,000 tokens, in a tree of 100,000 nodes."""
+    run("lookup", as_line, quick)
 
 
 @app.command("all")
 def all_command(as_line: Json = False, quick: Quick = False, peers: Peers = None) -> None:
-    """Both."""
-    run("all", as_line, QUICK if quick else FULL, peers)
+    """All of the above."""
+    run("all", as_line, quick, peers)
+
+
+@app.command("invariants")
+def invariants_command(operations: Operations = 1_000_000, seed: Seed = SEED) -> None:
+    """Anything that may happen to the tree and the pool, in any order, with every count checked."""
+    started, walks, error = time.perf_counter(), 0, None
+
+    with progress("invariants", count_walks(operations)) as bar:
+
+        def tick(walk: str) -> None:
+            nonlocal walks
+            walks += 1
+            bar(walk)
+
+        try:
+            explore(operations, seed, tick)
+        except Violation as violation:
+            error = str(violation)
+            typer.echo(f"Violation: {error}", err=True)
+    done = operations if error is None else (walks - 1) * WALK_OPERATIONS  # of a walk that failed, none
+    seen = {"operations": done, "seed": seed, "seconds": time.perf_counter() - started}
+    found = {"violations": int(error is not None), "error": error}
+    typer.echo(json.dumps(rounded({"benchmark": "invariants", **seen, **found})))
+    if error is not None:
+        raise typer.Exit(1)
 
 
 @app.command("document")
@@ -56,56 +115,25 @@ def document_command() -> None:
     write_page()
 
 
-def run(name: str, as_line: bool, plan: Plan, peers: str | None) -> None:
-    load_before = load() if plan.is_quick else quiet_load()
+def run(name: str, as_line: bool, is_quick: bool, peers: str | None = "") -> None:
+    """peers: names, separated by commas; None: all that are installed."""
+    plan: Plan = QUICK if is_quick else FULL
     chosen = [OURS, OURS_HTTP, *choose_peers(peers)]
+    load_before = load() if is_quick else quiet_load()
     _, served_model = load_served_model(load_settings(), silent)
-    workload = Workload(served_model.format)
-    descriptions: dict[str, Description] = {}
-    outcomes = []
+    suite = Run(chosen, Workload(served_model.format), plan)
     try:
-        for benchmark in ("ttft", "fanout") if name == "all" else (name,):
-            measure = measure_ttft if benchmark == "ttft" else measure_fanout
-            outcomes.append(measure(chosen, workload, plan, descriptions))
+        outcomes = [BENCHMARKS[each](suite) for each in (BENCHMARKS if name == "all" else [name])]
     except ContestantFailed as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(1) from None
-    changed = tuple(descriptions[OURS].changed)
-    around = Circumstances(this_machine(), load_before, plan.is_quick, changed)
+    ours = suite.descriptions.get(OURS)
+    around = Circumstances(this_machine(), load_before, is_quick, () if ours is None else tuple(ours.changed))
     if not as_line:
-        show(outcomes, descriptions, around)
-    typer.echo(json.dumps(as_json(name, outcomes, descriptions, around)))
+        show(outcomes, suite.descriptions, around)
+    typer.echo(json.dumps(as_json(name, outcomes, suite.descriptions, around)))
     if any(outcome.voids for outcome in outcomes):
         raise typer.Exit(1)
-
-
-def measure_ttft(
-    chosen: list[str], workload: Workload, plan: Plan, descriptions: dict[str, Description]
-) -> Outcome:
-    names = [name for name in chosen if name in ttft.CONTESTANTS]
-    with started(names, descriptions) as contestants, progress("ttft", ttft.count_steps(names, plan)) as tick:
-        measured = ttft.measure(contestants, workload, plan, tick)
-    absolutes = {name: ttft.absolutes(times) for name, times in measured.items()}
-    at_longest = {name: times[plan.longest] for name, times in measured.items()}
-    return Outcome(
-        "ttft", ttft.figures(measured, plan), absolutes, [] if plan.is_quick else find_voids(at_longest)
-    )
-
-
-def measure_fanout(
-    chosen: list[str], workload: Workload, plan: Plan, descriptions: dict[str, Description]
-) -> Outcome:
-    names = [name for name in chosen if name in fanout.CONTESTANTS]
-    steps = fanout.count_steps(names, plan)
-    with started(names, descriptions) as contestants, progress("fanout", steps) as tick:
-        measured = fanout.measure(contestants, workload, plan, tick)
-    absolutes = {name: fanout.absolutes(runs) for name, runs in measured.runs.items()}
-    return Outcome(
-        "fanout",
-        fanout.figures(measured.runs, plan),
-        absolutes,
-        [] if plan.is_quick else find_voids(measured.alone),
-    )
 
 
 def choose_peers(given: str | None) -> list[str]:
@@ -127,36 +155,6 @@ def quiet_load() -> tuple[float, float, float]:
         return wait_until_quiet(
             lambda now: status.update(f"waiting until the machine is quiet: load {now:.1f}")
         )
-
-
-@contextmanager
-def started(names: list[str], descriptions: dict[str, Description]) -> Iterator[dict[str, Remote]]:
-    """Every contestant in a process of its own, ready; ended on leaving."""
-    with ExitStack() as running:
-        contestants = {}
-        with progress("starting", len(names)) as tick:
-            for name in names:
-                tick(ROSTER[name].title)
-                contestants[name] = running.enter_context(remote(name))
-                descriptions[name] = contestants[name].description
-        yield contestants
-
-
-@contextmanager
-def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A bar on stderr; called with what begins now."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=total)
-        done = -1
-
-        def tick(what: str) -> None:
-            nonlocal done
-            done += 1
-            bar.update(task, description=f"{title}: {what}", completed=done)
-
-        yield tick
-        bar.update(task, description=title, completed=total)
 
 
 def show(outcomes: list[Outcome], descriptions: dict[str, Description], around: Circumstances) -> None:

@@ -1,6 +1,6 @@
 """A contestant's process: one JSON line in for each call, one JSON line out.
 
-Started as `python -m bench.child NAME`. Whatever a library writes to stdout goes to stderr: stdout is the wire.
+Started as `python -m bench.child NAME [FOLDER]`; the folder is for what is to outlive the process. Whatever a library writes to stdout goes to stderr: stdout is the wire.
 """
 
 import importlib
@@ -8,20 +8,36 @@ import json
 import os
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import IO, Any
 
 from pydantic import TypeAdapter
 
-from bench.contestant import Asking, Contestant, FanningOut
+from bench.contestant import Asking, Contestant, FanningOut, Keeping, Storing, Streaming
 from bench.roster import ROSTER
 from bench.workload import Document, Prompt
 
+_WHO_DOES: dict[str, type] = {
+    "keep": Keeping,
+    "ask": Asking,
+    "fan_out": FanningOut,
+    "keep_too": Storing,
+    "forget": Storing,
+    "held": Storing,
+    "keep_beside": Streaming,
+}
+_TYPES: dict[str, TypeAdapter[Any]] = {
+    "document": TypeAdapter(Document),
+    "prompt": TypeAdapter(Prompt),
+    "prompts": TypeAdapter(list[Prompt]),
+}
 
-def main(name: str) -> int:
+
+def main(name: str, *home: str) -> int:
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as wire:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         module, _, factory = ROSTER[name].factory.partition(":")
-        contestant: Contestant = getattr(importlib.import_module(module), factory)()
+        contestant: Contestant = getattr(importlib.import_module(module), factory)(*map(Path, home))
         try:
             say(wire, asdict(contestant.describe()))
             for line in sys.stdin:
@@ -37,17 +53,18 @@ def say(wire: IO[str], values: dict[str, Any]) -> None:
 
 
 def answer(contestant: Contestant, call: dict[str, Any]) -> dict[str, Any]:
+    """Call the method of that name with the other values, and give what it says."""
     name = call["call"]
-    if name == "keep":
-        return asdict(contestant.keep(TypeAdapter(Document).validate_python(call["document"])))
-    if name == "ask" and isinstance(contestant, Asking):
-        prompt = TypeAdapter(Prompt).validate_python(call["prompt"])
-        return asdict(contestant.ask(prompt, call["output_tokens"]))
-    if name == "fan_out" and isinstance(contestant, FanningOut):
-        prompts = TypeAdapter(list[Prompt]).validate_python(call["prompts"])
-        return asdict(contestant.fan_out(prompts, call["output_tokens"]))
-    raise ValueError(f"{type(contestant).__name__} does not {name}")
+    if not isinstance(contestant, _WHO_DOES.get(name, ())):
+        raise ValueError(f"{type(contestant).__name__} does not {name}")  # noqa: TRY004 - whoever calls has asked too much
+    arguments = {
+        key: _TYPES[key].validate_python(value) if key in _TYPES else value
+        for key, value in call.items()
+        if key != "call"
+    }
+    said = getattr(contestant, name)(**arguments)
+    return {} if said is None else asdict(said)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

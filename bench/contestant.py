@@ -51,6 +51,24 @@ class FannedOut:
     counted_bytes: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """kv_bytes: of all blocks of the arena that are taken. token_bytes: of the KV of one token."""
+
+    kv_bytes: int
+    token_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBeside:
+    """seconds: as of `Kept`. quiet_gaps_s, gaps_s: between two tokens of a stream, before that and meanwhile."""
+
+    seconds: float
+    quiet_gaps_s: list[float]
+    gaps_s: list[float]
+
+
+@runtime_checkable
 class Keeping(Protocol):
     """One engine that keeps one document at a time."""
 
@@ -68,6 +86,26 @@ class Asking(Keeping, Protocol):
 class FanningOut(Keeping, Protocol):
     def fan_out(self, prompts: list[Prompt], output_tokens: int) -> FannedOut:
         """Answer all of them at once."""
+
+
+@runtime_checkable
+class Storing(Asking, Protocol):
+    """It can keep several documents. Where it is started again upon its folder, it still has them."""
+
+    def keep_too(self, document: Document) -> Kept:
+        """As `keep`, and forget nothing."""
+
+    def forget(self, document: Document) -> None: ...
+
+    def held(self) -> Held: ...
+
+
+@runtime_checkable
+class Streaming(Storing, Protocol):
+    def keep_beside(
+        self, document: Document, prompts: list[Prompt], streams: int, output_tokens: int
+    ) -> KeptBeside:
+        """As `keep_too`, while so many streams answer the prompts, each the next one as soon as it is done with one."""
 
 
 class Contestant(Keeping, Protocol):

@@ -47,7 +47,7 @@ def _circumstances(record: dict[str, Any]) -> list[str]:
 
 def _claims(record: dict[str, Any]) -> list[str]:
     rows = [
-        f"| `{name}` | {shown(record[name])} | {target.sign} {target.must:g} | {target.aim:g} |"
+        f"| `{name}` | {shown(record[name])} | {target.sign} {target.must:g} | {shown(target.aim)} |"
         for name, target in TARGETS.items()
         if name in record
     ]

@@ -1,5 +1,6 @@
 """From measurements to the figures that are claimed: ratios to the peer, what they must reach, what makes a run void."""
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,18 +22,22 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Less is better where the aim is below the must."""
+    """Less is better where the aim is below the must, or where there is none."""
 
     must: float
-    aim: float
+    aim: float | None = None
+
+    @property
+    def is_less_better(self) -> bool:
+        return self.aim is None or self.aim < self.must
 
     @property
     def sign(self) -> str:
-        return "≤" if self.aim < self.must else "≥"
+        return "≤" if self.is_less_better else "≥"
 
     def verdict(self, value: float) -> Verdict:
-        factor = 1 if self.aim < self.must else -1
-        if factor * value <= factor * self.aim:
+        factor = 1 if self.is_less_better else -1
+        if self.aim is not None and factor * value <= factor * self.aim:
             return Verdict.AIM
         return Verdict.MUST if factor * value <= factor * self.must else Verdict.MISSED
 
@@ -44,6 +49,12 @@ TARGETS = {
     "throughput_ratio_vs_openvino": Target(must=1.3, aim=3),
     "throughput_ratio_vs_openvino_8": Target(must=1.1, aim=2),
     "memory_growth_ratio": Target(must=1.3, aim=1.1),
+    "kv_ratio": Target(must=1.05),
+    "intertoken_p99_ratio": Target(must=4),
+    "create_time_ratio": Target(must=2),
+    "hit_over_cold": Target(must=0.1),
+    "disk_ratio": Target(must=1.5),
+    "lookup_ms": Target(must=5),
 }
 
 
@@ -73,6 +84,11 @@ class Times:
 
 def median(values: list[float]) -> float | None:
     return statistics.median(values) if values else None
+
+
+def nearest_rank(values: list[float], share: float) -> float | None:
+    """The least value that so large a share of all does not exceed."""
+    return sorted(values)[math.ceil(share * len(values)) - 1] if values else None
 
 
 def ratio(value: float | None, other: float | None) -> float | None:

@@ -5,7 +5,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """lengths: tokens of the documents, the longest last: claims are about that, and the others get fewer rounds."""
+    """lengths: tokens of the documents, the longest last: claims are about that, and the others get fewer rounds.
+
+    shared_tokens: what two documents of sharing_tokens have in common. stall_rounds: creates beside streams, and as many
+    alone. stream_tokens: of each answer of a stream; the next question follows it. restarts: of the server.
+    """
 
     lengths: tuple[int, ...]
     hit_rounds: int
@@ -14,6 +18,13 @@ class Plan:
     output_tokens: int
     widths: tuple[int, ...]
     fan_rounds: int
+    shared_tokens: int
+    sharing_tokens: int
+    stall_rounds: int
+    stream_tokens: int
+    restarts: int
+    lookup_nodes: int
+    lookup_rounds: int
     is_quick: bool
 
     @property
@@ -32,6 +43,13 @@ FULL = Plan(
     output_tokens=32,
     widths=(32, 8),
     fan_rounds=3,
+    shared_tokens=4000,
+    sharing_tokens=5000,
+    stall_rounds=3,
+    stream_tokens=128,
+    restarts=3,
+    lookup_nodes=100_000,
+    lookup_rounds=101,
     is_quick=False,
 )
 QUICK = Plan(
@@ -42,5 +60,12 @@ QUICK = Plan(
     output_tokens=8,
     widths=(32, 8),
     fan_rounds=1,
+    shared_tokens=800,
+    sharing_tokens=1000,
+    stall_rounds=1,
+    stream_tokens=16,
+    restarts=1,
+    lookup_nodes=10_000,
+    lookup_rounds=11,
     is_quick=True,
 )

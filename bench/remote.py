@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from bench.contestant import Asked, Description, FannedOut, Kept
+from bench.contestant import Asked, Description, FannedOut, Held, Kept, KeptBeside
 from bench.workload import Document, Prompt
 
 STOP_SECONDS = 30
@@ -45,6 +45,27 @@ class Remote:
         )
         return TypeAdapter(FannedOut).validate_python(answer)
 
+    def keep_too(self, document: Document) -> Kept:
+        return TypeAdapter(Kept).validate_python(self._call("keep_too", document=asdict(document)))
+
+    def forget(self, document: Document) -> None:
+        self._call("forget", document=asdict(document))
+
+    def held(self) -> Held:
+        return TypeAdapter(Held).validate_python(self._call("held"))
+
+    def keep_beside(
+        self, document: Document, prompts: list[Prompt], streams: int, output_tokens: int
+    ) -> KeptBeside:
+        kept = self._call(
+            "keep_beside",
+            document=asdict(document),
+            prompts=[asdict(prompt) for prompt in prompts],
+            streams=streams,
+            output_tokens=output_tokens,
+        )
+        return TypeAdapter(KeptBeside).validate_python(kept)
+
     def _call(self, name: str, **arguments: Any) -> Any:
         assert self._child.stdin is not None
         try:
@@ -68,13 +89,16 @@ class Remote:
 
 
 @contextmanager
-def remote(name: str) -> Iterator[Remote]:
-    """Start a contestant, wait until it is ready, end it on leaving."""
+def remote(name: str, home: Path | None = None) -> Iterator[Remote]:
+    """Start a contestant, wait until it is ready, end it on leaving.
+
+    home: a folder for what it keeps, of those that have such a thing; it finds there what an earlier one has kept.
+    """
     with TemporaryDirectory(prefix="headstart-bench-") as folder:
         log = Path(folder) / "log"
         with log.open("w") as errors:
             child = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-m", "bench.child", name],
+                [sys.executable, "-m", "bench.child", name, *([] if home is None else [str(home)])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

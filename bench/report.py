@@ -89,7 +89,7 @@ def claims(outcome: Outcome, around: Circumstances) -> Table:
                 name,
                 shown(outcome.figures[name]),
                 f"{target.sign} {target.must:g}",
-                f"{target.sign} {target.aim:g}",
+                "–" if target.aim is None else f"{target.sign} {target.aim:g}",
                 judged.get(name, "reported only"),
             )
     return table

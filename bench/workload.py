@@ -57,23 +57,37 @@ class Workload:
 
     def document(self, tokens: int) -> Document:
         """A text whose rendered prefix has exactly this many tokens; it begins like no other."""
-        text = self._sentence()
-        while (missing := tokens - self._count(text)) > 0:
-            sentence = self._sentence()
-            fitting = missing // len(self._format.encode(sentence))
-            text += "".join(self._sentence() for _ in range(fitting)) if fitting else _FILLER * missing
-        while self._count(text) > tokens:
-            text = text.rsplit(" ", 1)[0]
-        text += _FILLER * (tokens - self._count(text))
-        prefix = self._format.prefix([Message("user", text)])
-        assert len(prefix.token_ids) == tokens, "the filler is one token"
-        return Document(text, prefix.text, self._render(text, _FIRST_QUESTION), tokens)
+        return self._document(self._sentence(), tokens)
+
+    def pair(self, shared: int, tokens: int) -> tuple[Document, Document, int]:
+        """Two documents that begin with `shared` tokens alike, or a few more. With how many different tokens both have."""
+        begin = self._fill(self._sentence(), shared).rstrip() + _FILLER
+        first, second = (self._document(f"{begin} {self._sentence()}", tokens) for _ in range(2))
+        one, other = (self._format.encode(each.prefix_text) for each in (first, second))
+        alike = next(number for number, pair in enumerate(zip(one, other, strict=True)) if len(set(pair)) > 1)
+        return first, second, len(one) + len(other) - alike
 
     def question(self) -> str:
         return next(self._questions)
 
     def prompt(self, document: Document, question: str) -> Prompt:
         return Prompt(question, self._render(document.text, question))
+
+    def _document(self, begin: str, tokens: int) -> Document:
+        text = self._fill(begin, tokens)
+        prefix = self._format.prefix([Message("user", text)])
+        assert len(prefix.token_ids) == tokens, "the filler is one token"
+        return Document(text, prefix.text, self._render(text, _FIRST_QUESTION), tokens)
+
+    def _fill(self, text: str, tokens: int) -> str:
+        """Go on with a text until its prefix has so many tokens."""
+        while (missing := tokens - self._count(text)) > 0:
+            sentence = self._sentence()
+            fitting = missing // len(self._format.encode(sentence))
+            text += "".join(self._sentence() for _ in range(fitting)) if fitting else _FILLER * missing
+        while self._count(text) > tokens:
+            text = text.rsplit(" ", 1)[0]
+        return text + _FILLER * (tokens - self._count(text))
 
     def _draw_questions(self) -> Iterator[str]:
         """In random order, and of one length."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 from typer import BadParameter
 
-from bench import fanout, ttft
+from bench import fanout, sharing, stall, ttft
 from bench.__main__ import choose_peers
 from bench.contestants.agreement import agreement_with_float32
 from bench.plan import Plan
@@ -29,6 +29,13 @@ PLAN = Plan(
     output_tokens=4,
     widths=(4, 2),
     fan_rounds=2,
+    shared_tokens=200,
+    sharing_tokens=300,
+    stall_rounds=2,
+    stream_tokens=5,
+    restarts=2,
+    lookup_nodes=2000,
+    lookup_rounds=5,
     is_quick=True,
 )
 
@@ -77,6 +84,47 @@ def test_fan_out(ours: Remote, workload: Workload) -> None:
     # At least one request: 2 layers of 2 heads of 16 numbers for each token, keys and values, and logits.
     assert first.counted_bytes > 4 * (18 * 2 * 2 * 2 * 16 + 49152)
     assert fanout.figures(measured.runs, PLAN)["memory_growth_ratio"] is not None
+
+
+def test_two_caches_that_begin_alike(ours: Remote, workload: Workload) -> None:
+    ticks: list[str] = []
+    measured = sharing.measure(ours, workload, PLAN, ticks.append)
+    assert len(ticks) == sharing.STEPS
+    assert measured.tokens == 600
+    assert 380 < measured.distinct_tokens <= 400
+    # 3 blocks of what is shared, and for each cache 1 of its own and its piece: as the engine counts them.
+    assert measured.kv_bytes == (3 + 2 * 2) * 64 * measured.after.token_bytes
+    assert sharing.figures(measured)["kv_ratio"] == measured.kv_bytes / measured.distinct_bytes
+
+
+def test_streams_while_a_prefix_is_created(ours: Remote, workload: Workload) -> None:
+    ticks: list[str] = []
+    measured = stall.measure(ours, workload, PLAN, ticks.append)
+    assert len(ticks) == stall.count_steps(PLAN)
+    assert len(measured.alone_s) == len(measured.beside) == PLAN.stall_rounds
+    for kept in measured.beside:
+        assert kept.seconds > 0
+        assert len(kept.quiet_gaps_s) == stall.STREAMS * (PLAN.stream_tokens - 1)
+        assert kept.gaps_s
+    assert stall.find_voids(measured) == []
+    assert None not in stall.figures(measured).values()
+
+
+def test_what_was_kept_is_there_after_a_new_start(
+    folder: Path, workload: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADSTART_MODEL", str(folder))
+    monkeypatch.setenv("HEADSTART_ARENA_BYTES", str(64 << 20))
+    first, second = workload.document(100), workload.document(120)
+    with remote(OURS, tmp_path) as contestant:
+        contestant.keep(first)
+        contestant.keep_too(second)
+    with remote(OURS, tmp_path) as contestant:
+        for document in (second, first):
+            assert contestant.ask(workload.prompt(document, workload.question()), 1).first_text_s > 0
+        contestant.forget(first)
+        with pytest.raises(ContestantFailed, match="StopIteration"):
+            contestant.ask(workload.prompt(first, workload.question()), 1)
 
 
 def test_it_says_what_it_is(ours: Remote) -> None:

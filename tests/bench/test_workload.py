@@ -51,3 +51,13 @@ def test_a_prompt_is_the_prefix_and_what_a_request_adds(prompt_format: PromptFor
         document.prefix_text, cached, new
     )
     assert prompt_format.encode(prompt.text) == expected
+
+
+def test_a_pair_begins_alike_and_differs_then(prompt_format: PromptFormat) -> None:
+    first, second, distinct = Workload(prompt_format).pair(300, 500)
+    one, other = (prompt_format.encode(each.prefix_text) for each in (first, second))
+    alike = 1000 - distinct
+    assert len(one) == len(other) == first.tokens == second.tokens == 500
+    assert one[:alike] == other[:alike]
+    assert one[alike] != other[alike]
+    assert 300 <= alike < 310
