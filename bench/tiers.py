@@ -104,7 +104,7 @@ def _ask(
         ours.ask(workload.prompt(short, workload.question()), 1)
         drop_from_page_cache(files)
         held = ours.held().kv_bytes
-        if held >= kv_bytes(ours, long.tokens):
+        if held >= kv_bytes(ours, short.tokens) + kv_bytes(ours, long.tokens):
             measured.voids.append(
                 f"restart {number}: {held:,} bytes of KV were in memory before they were asked for"
             )

@@ -33,5 +33,5 @@ def test_a_forest_has_branches_at_many_depths() -> None:
     depths = {node.end for node in nodes if len(node.children) > 1}
     assert len(depths) > 20
     assert len(trees.tree.top(MINE).children) > 5
-    assert 0 < trees.tree.pinned_block_count < trees.used
+    assert 0 < sum(node.block_count for node in nodes if node.pins) < trees.used
     trees.tree.check_integrity()

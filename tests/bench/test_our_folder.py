@@ -17,34 +17,39 @@ from workers.engine.tiers.kv_file import SUFFIX
 
 PLAN = replace(QUICK, lengths=(100, 200), restarts=2)
 TOKEN_BYTES = 10
+FIRST_WORDS = 60
 
 
 class Ours:
-    """Keeps a file for each document; an answer takes 9 seconds the first time in a process, then 1."""
+    """Keeps a file for each document, called by its first words; an answer takes 9 seconds the first time in a process, then 1."""
 
     def __init__(self, folder: Path, *, writes: bool = True, is_eager: bool = False) -> None:
         self.folder, self.writes = folder, writes
-        self.loaded = {path.name for path in folder.glob(f"*{SUFFIX}")} if is_eager else set()
+        self.loaded = self.files() if is_eager else set()
+
+    def files(self) -> set[Path]:
+        return set(self.folder.glob(f"*{SUFFIX}"))
 
     def keep(self, document: Document) -> Kept:
         return self.keep_too(document)
 
     def keep_too(self, document: Document) -> Kept:
         if self.writes:
-            (self.folder / f"{document.tokens}{SUFFIX}").write_bytes(b"x" * document.tokens * TOKEN_BYTES)
+            path = self.folder / f"{document.text[:FIRST_WORDS]}{SUFFIX}"
+            path.write_bytes(b"x" * document.tokens * TOKEN_BYTES)
         return Kept(100.0)
 
     def forget(self, document: Document) -> None:
         raise AssertionError("nobody asks for it here")
 
     def ask(self, prompt: Prompt, output_tokens: int) -> Asked:
-        name = f"{200 if len(prompt.text) > 600 else 100}{SUFFIX}"
-        seconds = 1.0 if name in self.loaded else 9.0
-        self.loaded.add(name)
+        (path,) = (path for path in self.files() if path.name.removesuffix(SUFFIX) in prompt.text)
+        seconds = 1.0 if path in self.loaded else 9.0
+        self.loaded.add(path)
         return Asked(seconds, None)
 
     def held(self) -> Held:
-        return Held(sum(int(name.removesuffix(SUFFIX)) for name in self.loaded) * TOKEN_BYTES, TOKEN_BYTES)
+        return Held(sum(path.stat().st_size for path in self.loaded), TOKEN_BYTES)
 
 
 @pytest.fixture
@@ -83,6 +88,12 @@ def test_tiers(workload: Workload) -> None:
     assert measured.file_bytes == 200 * TOKEN_BYTES
     assert measured.added_s == 8.0
     assert all(seconds > 0 for seconds in measured.read_s)
+
+
+def test_the_cache_that_warms_up_may_be_in_memory(workload: Workload) -> None:
+    """Also where it is as long as the other, as in a quick run."""
+    measured = tiers.measure(ours, workload, replace(PLAN, lengths=(200,)), lambda _: None)
+    assert measured.voids == []
 
 
 def test_without_files_the_run_is_void(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
