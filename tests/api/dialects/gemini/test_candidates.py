@@ -127,7 +127,8 @@ class TestLogprobs:
     @pytest.mark.parametrize("field", ["promptLogprobs", "echo"])
     def test_of_the_prompt_nobody_has_any(self, http: httpx.Client, field: str) -> None:
         """What was read and not computed has none."""
-        response = ask(http, responseLogprobs=True, **{field: 1})
+        config: dict[str, Any] = {"responseLogprobs": True, field: 1}
+        response = ask(http, **config)
         assert response.status_code == 400
         assert field in response.json()["error"]["message"]
 
