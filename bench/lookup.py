@@ -48,7 +48,7 @@ def measure(plan: Plan, tick: Callable[[str], None]) -> Measured:
         if found.node is not end or len(prompt) != PROMPT_BLOCKS * BLOCK_TOKENS:
             raise RuntimeError(f"{found.node.end} tokens were found of {end.end}")
         path_nodes.append(len(end.path()))
-    return Measured(seconds, top.root.node_count, top.root.block_count, path_nodes)
+    return Measured(seconds, top.root.node_count, top.root.counts.resident, path_nodes)
 
 
 def figures(measured: Measured) -> dict[str, float | None]:

@@ -115,7 +115,8 @@ def _running(
     metrics: Metrics,
 ) -> Iterator[tuple[Engine, Runtime]]:
     """Engine, runtime and sweeper; the rebuild of live caches goes on behind their back."""
-    engine = start_engine(folder, settings, served_model.fingerprint)
+    kv_folder = settings.kv_dir or settings.data_dir / "kv"
+    engine = start_engine(folder, settings, served_model.fingerprint, kv_folder=kv_folder)
     engine.report_to(metrics)  # what it did to warm up is not told
     metrics.model_info.labels(
         model=served_model.name,
@@ -139,7 +140,8 @@ def _running(
         sweeper.start()
         count = runtime.builds.rebuild_all(served_model.fingerprint)
         if count:
-            log.info("rebuilding the KV of %d live caches in the background", count)
+            log.info("finding or rebuilding the KV of %d live caches in the background", count)
+        engine.forget_unclaimed()
         yield engine, runtime
 
 

@@ -52,8 +52,13 @@ class Figures:
     prefill_tokens_skipped: int
     first_tokens: tuple[FirstToken, ...]
     kv_bytes: tuple[Memory, ...]
-    pin_budgets: Mapping[str, Budget]
+    pin_budget: Budget
     evicted_tokens: Mapping[str, int]
+    demoted_tokens: int
+    promoted_tokens: Mapping[str, int]
+    lost_tokens: int
+    choices: Mapping[str, int]
+    rejected_files: Mapping[str, int]
     rebuilds: Mapping[str, int]
     requests: Mapping[str, int]
     builds: int
@@ -83,11 +88,13 @@ class Figures:
                 for first in self.first_tokens
             ],
             "kvBytes": [{"tier": m.tier, "kind": m.kind, "bytes": m.size} for m in self.kv_bytes],
-            "pinBudget": {
-                tier: {"usedBytes": budget.used, "limitBytes": budget.limit}
-                for tier, budget in self.pin_budgets.items()
-            },
+            "pinBudget": {"usedBytes": self.pin_budget.used, "limitBytes": self.pin_budget.limit},
             "evictedTokens": dict(self.evicted_tokens),
+            "demotedTokens": self.demoted_tokens,
+            "promotedTokens": dict(self.promoted_tokens),
+            "lostTokens": self.lost_tokens,
+            "choices": dict(self.choices),
+            "rejectedFiles": dict(self.rejected_files),
             "rebuilds": dict(self.rebuilds),
             "requests": dict(self.requests),
             "builds": self.builds,
@@ -132,11 +139,16 @@ def figures(samples: Samples) -> Figures:
             Memory(labels["tier"], labels["kind"], int(value))
             for labels, value in samples.each("headstart_kv_bytes")
         ),
-        pin_budgets={
-            labels["tier"]: Budget(_pinned(samples, labels["tier"]), int(limit))
-            for labels, limit in samples.each("headstart_kv_pin_budget_bytes")
-        },
+        pin_budget=Budget(
+            int(samples.total("headstart_kv_pin_budget_used_bytes")),
+            int(samples.total("headstart_kv_pin_budget_bytes")),
+        ),
         evicted_tokens=_by(samples, "headstart_kv_evicted_tokens_total", "tier"),
+        demoted_tokens=int(samples.total("headstart_kv_demoted_tokens_total")),
+        promoted_tokens=_by(samples, "headstart_kv_promoted_tokens_total", "tier"),
+        lost_tokens=int(samples.total("headstart_kv_lost_tokens_total")),
+        choices=_by(samples, "headstart_kv_choices_total", "choice"),
+        rejected_files=_by(samples, "headstart_kv_files_rejected_total", "reason"),
         rebuilds=_by(samples, "headstart_rebuilds_total", "reason"),
         requests=_by(samples, "headstart_requests", "state"),
         builds=int(samples.total("headstart_builds")),
@@ -148,11 +160,6 @@ def figures(samples: Samples) -> Figures:
 
 def _by(samples: Samples, name: str, label: str) -> dict[str, int]:
     return {labels[label]: int(value) for labels, value in samples.each(name)}
-
-
-def _pinned(samples: Samples, tier: str) -> int:
-    """What counts against the budget: caches, and what is still read of those that have ended."""
-    return int(sum(samples.total("headstart_kv_bytes", tier=tier, kind=kind) for kind in ("pinned", "ended")))
 
 
 def _mean(samples: Samples, name: str) -> float | None:

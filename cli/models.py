@@ -67,15 +67,7 @@ def _rows(made: Figures) -> Iterator[Sequence[str]]:
         yield ("time to first token, median", of, _milliseconds(first.median_seconds))
         yield ("time to first token, 95 % within", of, _milliseconds(first.p95_seconds))
     yield ()
-    for memory in made.kv_bytes:
-        yield ("KV", f"{memory.tier}, {memory.kind}", _mib(memory.size))
-    for tier, budget in made.pin_budgets.items():
-        used = f"{_mib(budget.used)} of {_mib(budget.limit)}"
-        yield ("pin budget used", tier, f"{used} ({_percent(budget.part)})")
-    for tier, tokens in made.evicted_tokens.items():
-        yield ("evicted tokens", tier, f"{tokens:,}")
-    for reason, count in made.rebuilds.items():
-        yield ("rebuilds", reason, f"{count:,}")
+    yield from _memory_rows(made)
     yield ()
     for state, count in made.requests.items():
         yield ("requests", state, f"{count:,}")
@@ -83,6 +75,25 @@ def _rows(made: Figures) -> Iterator[Sequence[str]]:
     yield ("step time, mean", "", _milliseconds(made.step_seconds))
     yield ("rows of answers a step, mean", "", _one_digit(made.step_decode_rows))
     yield ("prefill tokens a step, mean", "", _one_digit(made.step_prefill_tokens))
+
+
+def _memory_rows(made: Figures) -> Iterator[Sequence[str]]:
+    for memory in made.kv_bytes:
+        yield ("KV", f"{memory.tier}, {memory.kind}", _mib(memory.size))
+    used = f"{_mib(made.pin_budget.used)} of {_mib(made.pin_budget.limit)}"
+    yield ("pin budget used", "", f"{used} ({_percent(made.pin_budget.part)})")
+    for tier, tokens in made.evicted_tokens.items():
+        yield ("evicted tokens", tier, f"{tokens:,}")
+    yield ("demoted tokens", "device", f"{made.demoted_tokens:,}")
+    for tier, tokens in made.promoted_tokens.items():
+        yield ("promoted tokens", tier, f"{tokens:,}")
+    for choice, count in made.choices.items():
+        yield ("KV below the device was wanted", choice, f"{count:,}")
+    yield ("lost tokens", "", f"{made.lost_tokens:,}")
+    for reason, count in made.rejected_files.items():
+        yield ("rejected KV files", reason, f"{count:,}")
+    for reason, count in made.rebuilds.items():
+        yield ("rebuilds", reason, f"{count:,}")
 
 
 def _percent(part: float | None) -> str:

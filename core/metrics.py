@@ -51,10 +51,32 @@ class Metrics:
             "headstart_kv_bytes", "Memory for KV, by what it holds.", ("tier", "kind")
         )
         self.kv_pin_budget_bytes = self._gauge(
-            "headstart_kv_pin_budget_bytes", "KV that caches may hold at most.", ("tier",)
+            "headstart_kv_pin_budget_bytes", "KV that caches may hold at most, in whatever tier."
+        )
+        self.kv_pin_budget_used_bytes = self._gauge(
+            "headstart_kv_pin_budget_used_bytes",
+            "KV that caches hold, each block once, in whatever tier.",
         )
         self.kv_evicted_tokens = self._counter(
             "headstart_kv_evicted_tokens_total", "Tokens whose KV was dropped to make room.", ("tier",)
+        )
+        self.kv_demoted_tokens = self._counter(
+            "headstart_kv_demoted_tokens_total",
+            "Tokens whose KV left the device to make room, and lies below.",
+        )
+        self.kv_promoted_tokens = self._counter(
+            "headstart_kv_promoted_tokens_total", "Tokens whose KV was brought to the device.", ("tier",)
+        )
+        self.kv_choices = self._counter(
+            "headstart_kv_choices_total",
+            "How often KV below the device was wanted and, by measured rates, loaded or computed again.",
+            ("choice",),
+        )
+        self.kv_lost_tokens = self._counter(
+            "headstart_kv_lost_tokens_total", "Tokens of caches whose KV could not be had any more."
+        )
+        self.kv_files_rejected = self._counter(
+            "headstart_kv_files_rejected_total", "KV files that were not used, and removed.", ("reason",)
         )
         self.rebuilds = self._counter(
             "headstart_rebuilds_total", "Caches whose lost KV was computed again.", ("reason",)

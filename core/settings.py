@@ -67,7 +67,20 @@ class Settings(BaseSettings):
     arena_bytes: int | None = Field(
         None,
         ge=1 << 20,
-        description="Memory for KV, in bytes. Unset: half of what the process may use; of a GPU, nine tenths of what weights and tails leave.",
+        description="Memory for KV, in bytes. Unset: half of what the process may use; of a GPU, nine tenths of what weights, tails and the largest step leave.",
+    )
+    host_bytes: int | None = Field(
+        None,
+        ge=0,
+        description="Memory for KV beside a GPU's own, in bytes. Unset: half of what the process may use, with a GPU; without one, none.",
+    )
+    kv_dir: Path | None = Field(
+        None, description="Folder for KV files, of one server at a time. Unset: kv in the data folder."
+    )
+    kv_disk_bytes: int | None = Field(
+        None,
+        ge=0,
+        description="Most bytes of KV files. Unset: a quarter of what is free there at start; 0: no KV is kept on disk.",
     )
     prefill_chunk_tokens: int = Field(
         256, ge=1, description="Most prompt tokens computed in one engine step."
@@ -125,7 +138,7 @@ class Settings(BaseSettings):
         "info", description="Least level that is logged."
     )
 
-    @field_validator("data_dir", "model_cache_dir", "price_book", mode="before")
+    @field_validator("data_dir", "model_cache_dir", "kv_dir", "price_book", mode="before")
     @classmethod
     def _check_not_empty(cls, value: object) -> object:
         """An empty path would be the folder that the command happens to be called in."""
@@ -133,7 +146,7 @@ class Settings(BaseSettings):
             raise ValueError("it is empty: unset it, or name a path")
         return value
 
-    @field_validator("data_dir", "model_cache_dir", "price_book")
+    @field_validator("data_dir", "model_cache_dir", "kv_dir", "price_book")
     @classmethod
     def _expand_home(cls, value: Path | None) -> Path | None:
         return None if value is None else _expanded(value)

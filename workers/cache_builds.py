@@ -104,7 +104,8 @@ class CacheBuilds:
 
         def on_end(ending: Ending, error: AppError | None) -> None:
             if ending == Ending.BUILT:
-                log.info("rebuilt", extra={"cache_id": cache_id, "tokens": len(prefix[1])})
+                extra = {"cache_id": cache_id, "tokens": len(prefix[1])}
+                log.info("rebuilt" if build.forwarded else "found", extra=extra)
                 self._units.settle(
                     lambda: self._end_rebuild(cache_id), lambda failure: self._give_up(cache_id, failure)
                 )
@@ -112,7 +113,8 @@ class CacheBuilds:
                 log.warning("rebuild failed: %s", error, extra={"cache_id": cache_id})
                 on_error(error)
 
-        self._engine.build(Build(cache_id, *prefix, [on_end], is_rebuild=True, is_urgent=is_urgent))
+        build = Build(cache_id, *prefix, [on_end], is_rebuild=True, is_urgent=is_urgent)
+        self._engine.build(build)
 
     def rebuild_all(self, fingerprint: str) -> int:
         """Queue a rebuild of every usable cache of the served model, oldest first. Returns how many."""

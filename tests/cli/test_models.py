@@ -28,7 +28,8 @@ def metrics() -> Metrics:
         metrics.time_to_first_token.labels("explicit", "device").observe(0.03)
     for kind, size in (("pinned", 3), ("ended", 1), ("automatic", 2), ("free", 10)):
         metrics.kv_bytes.labels("device", kind).set(size * MIB)
-    metrics.kv_pin_budget_bytes.labels("device").set(8 * MIB)
+    metrics.kv_pin_budget_bytes.set(8 * MIB)
+    metrics.kv_pin_budget_used_bytes.set(4 * MIB)
     metrics.kv_evicted_tokens.labels("device").inc(12_345)
     metrics.rebuilds.labels("asked").inc(2)
     for state, count in (("running", 3), ("waiting", 4)):
@@ -52,7 +53,7 @@ def test_shows_a_table(url: str) -> None:
     assert text.startswith("Model tiny\n")
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if "│" in line]
     shown = {(row[0], row[1]): row[2] for row in rows}
-    assert len(shown) == len(rows) == 24
+    assert len(shown) == len(rows) == 26
     assert shown["fingerprint", ""] == "0123456789ab:fedcba987654"
     assert shown["token hit rate", "explicit"] == "85.0 %"
     assert shown["token hit rate", "implicit"] == "5.0 %"
@@ -61,7 +62,7 @@ def test_shows_a_table(url: str) -> None:
     assert shown["time to first token, median", "explicit, device"] == "30.0 ms"
     assert shown["time to first token, 95 % within", "explicit, device"] == "39.0 ms"
     assert shown["KV", "device, pinned"] == "3.0 MiB"
-    assert shown["pin budget used", "device"] == "4.0 MiB of 8.0 MiB (50.0 %)"
+    assert shown["pin budget used", ""] == "4.0 MiB of 8.0 MiB (50.0 %)"
     assert shown["evicted tokens", "device"] == "12,345"
     assert shown["rebuilds", "asked"] == "2"
     assert shown["requests", "waiting"] == "4"
@@ -84,7 +85,7 @@ def test_prints_json(url: str) -> None:
     assert (first["kind"], first["tier"], first["count"]) == ("explicit", "device", 100)
     assert 0.02 <= first["medianSeconds"] < first["p95Seconds"] <= 0.04
     assert {"tier": "device", "kind": "automatic", "bytes": 2 * MIB} in found["kvBytes"]
-    assert found["pinBudget"] == {"device": {"usedBytes": 4 * MIB, "limitBytes": 8 * MIB}}
+    assert found["pinBudget"] == {"usedBytes": 4 * MIB, "limitBytes": 8 * MIB}
     assert found["steps"] == {"meanSeconds": 0.015, "meanDecodeRows": 1.5, "meanPrefillTokens": 0.0}
 
 

@@ -9,7 +9,19 @@ from core.metrics import Metrics
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
 UNITS = {"seconds": "seconds", "bytes": "bytes", "tokens": "tokens", "rows": "rows"}
-LABELS = {"model", "fingerprint", "dtype", "device", "source", "work", "kind", "tier", "reason", "state"}
+LABELS = {
+    "choice",
+    "model",
+    "fingerprint",
+    "dtype",
+    "device",
+    "source",
+    "work",
+    "kind",
+    "tier",
+    "reason",
+    "state",
+}
 
 
 def instruments() -> dict[str, MetricWrapperBase]:
@@ -30,7 +42,7 @@ def test_each_metric_is_described_as_in_the_code(name: str) -> None:
     assert (kind, meaning) == (instrument._type, instrument._documentation)
     assert labels == ", ".join(f"`{label}`" for label in instrument._labelnames)
     named = [each for ending, each in UNITS.items() if name.removesuffix("_total").endswith(f"_{ending}")]
-    assert unit == named[0] if named else unit in {"", "caches", "requests", "builds", "tokens"}
+    assert unit == named[0] if named else unit in {"", "caches", "requests", "builds", "tokens", "files"}
 
 
 def test_no_metric_is_documented_that_does_not_exist() -> None:

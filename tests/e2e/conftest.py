@@ -45,6 +45,7 @@ def settings(model_folders: tuple[Path, Path]) -> dict[str, str]:
         "threads": "1",
         "prefill_chunk_tokens": "16",
         "arena_bytes": str(_ARENA_BLOCKS * block_bytes),
+        "kv_disk_bytes": str(_ARENA_BLOCKS * block_bytes),  # no more room for caches than without a disk
         "sweep_interval_seconds": "0.3",
     }
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from models.cache import CacheState, find_prefix
-from tests.e2e.customer import MODEL, Customer, greedy, user
+from tests.e2e.customer import MODEL, Customer, document, greedy, user
 from tests.e2e.home import Home
 from tests.e2e.processes import Server, wait_until
 
@@ -96,7 +96,7 @@ def provoke(customer: Customer, canary: Canary) -> None:
         customer.http.post(create_route, json=cache_body(canary, **{word(): 1})),
         customer.http.post(create_route, json={**cache_body(canary), "model": word()}),
         customer.http.post(create_route, content=f'{{"contents": "{word()}"'.encode()),
-        customer.http.post(create_route, json={**cache_body(canary), "contents": [user(canary.text(180))]}),
+        customer.http.post(create_route, json=customer.cache_body(document(4000, word()))),  # no room
         customer.http.post(create_route, json={**cache_body(canary), "contents": [user(canary.text(5000))]}),
         customer.http.post(ask_route, json={"contents": [{"role": word(), "parts": [{"text": word()}]}]}),
         customer.http.post(

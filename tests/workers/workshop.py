@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from transformers import PreTrainedModel
 
@@ -40,7 +41,7 @@ class Workshop:
         module: PreTrainedModel,
         oracle: Oracle,
         prompt_format: PromptFormat,
-        **config: object,
+        **config: Any,
     ) -> None:
         self.clock = ManualClock()
         self.database = open_database(path / "data.sqlite3")
@@ -72,7 +73,7 @@ class Workshop:
             incarnation=INCARNATION,
         )
 
-    def restart(self, **config: object) -> None:
+    def restart(self, **config: Any) -> None:
         """Everything that was in memory is gone."""
         self.runtime.stop()
         self._config |= config

@@ -16,16 +16,21 @@ KEYS, VALUES = 0, 1
 
 
 class Arena:
-    """KV blocks. Pages are touched when first written, so a large arena costs nothing until it is used (CPU)."""
+    """KV blocks. Pages are touched when first written, so a large arena costs nothing until it is used (CPU).
 
-    def __init__(self, shape: ModelShape, config: EngineConfig) -> None:
-        self.block_bytes = shape.kv_bytes_per_token(config.dtype) * BLOCK_TOKENS
+    pin_memory: whether a GPU may copy to and from it by itself, for which all of its pages are taken at once.
+    """
+
+    def __init__(self, shape: ModelShape, config: EngineConfig, *, pin_memory: bool = False) -> None:
+        self.token_bytes = shape.kv_bytes_per_token(config.dtype)
+        self.block_bytes = self.token_bytes * BLOCK_TOKENS
         block_count = config.arena_bytes // self.block_bytes
         self.pool = BlockPool(block_count)
         self.slabs = torch.empty(
             (shape.layers, 2, shape.kv_heads, block_count * BLOCK_TOKENS, shape.head_size),
             dtype=config.dtype,
             device=config.device,
+            pin_memory=pin_memory,
         )
 
 

@@ -25,12 +25,16 @@ from workers.engine.counters import Counters
 from workers.engine.keys import BlockKey, root_key
 from workers.engine.metrics import EngineMetrics
 from workers.engine.model import Model
+from workers.engine.residence import Residence
 from workers.engine.room import Room
 from workers.engine.sampling import logprobs, sample
 from workers.engine.scheduler import Scheduler
 from workers.engine.segment import Segments
 from workers.engine.sequence import Build, Ending, Sequence
 from workers.engine.step import Row, Step
+from workers.engine.tiers.disk_store import DiskStore
+from workers.engine.tiers.host_store import HostStore
+from workers.engine.tiers.moves import Moves
 from workers.engine.tree import PrefixTree
 
 log = logging.getLogger(__name__)
@@ -41,23 +45,41 @@ _LONGEST_AUTOMATIC_SECONDS = 24 * 3600.0
 
 
 class Engine:
-    """submit, build, cancel and drop may be called from any thread and return at once."""
+    """submit, build, cancel and drop may be called from any thread and return at once. host, disk: where KV lies that the arena has no
+    room for, and all that caches pin."""
 
-    def __init__(self, model: Model, config: EngineConfig) -> None:
+    def __init__(
+        self,
+        model: Model,
+        config: EngineConfig,
+        host: HostStore | None = None,
+        disk: DiskStore | None = None,
+    ) -> None:
         self.config = config
         self.model = model
         self.counters = Counters()
         self._arena = Arena(model.shape, config)
         self._tails = TailPool(model.shape, config)
         self._segments = Segments(self._arena)
-        self._tree = PrefixTree(self._segments, self._root_key, time.monotonic)
-        self._room = Room(self._tree, self._segments, self._tails, config)
-        self._scheduler = Scheduler(self._room, self._tails, config)
+        host_segments = None if host is None else host.segments
+        self._tree = PrefixTree(self._segments, self._root_key, time.monotonic, host_segments)
+        self._residence = Residence(
+            self._tree,
+            self._segments,
+            host,
+            disk,
+            Moves(self._leave),
+            lambda: self._scheduler.pace.token_s,
+            time.monotonic,
+        )
+        self._room = Room(self._tree, self._segments, self._tails, self._residence, config)
+        self._scheduler = Scheduler(self._room, self._residence, self._tails, config)
         self.report_to(Metrics())
         self._attend = choose_backend(config.device, config.dtype, model.shape.head_size)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._is_in_order = True
         self._next_ageing = time.monotonic() + _AGEING_SECONDS
+        self._found_before: float | None = None  # until when KV that is found at start waits for its caches
         self._stopping = False
         self._has_stopped = False
         self._open_count = 0
@@ -84,15 +106,30 @@ class Engine:
 
     def report_to(self, metrics: Metrics) -> None:
         """From now on what it does is counted there, and nowhere else."""
-        self._metrics = EngineMetrics(metrics, self._arena, self._tree, self._room, self._scheduler)
+        self._metrics = EngineMetrics(
+            metrics, self._arena, self._tree, self._residence, self._room, self._scheduler
+        )
 
     def start(self) -> None:
+        """Know the KV that an earlier process has left on disk, and begin."""
+        if self._residence.files is not None:
+            self._residence.files.find()
         self._thread.start()
+
+    def forget_unclaimed(self) -> None:
+        """All caches that live have been asked for: remove what was found on disk and belongs to none of them."""
+        limit = time.monotonic()
+
+        def begin() -> None:
+            self._found_before = limit
+
+        self._leave(begin)
 
     def stop(self) -> None:
         """End everything under way as CANCELLED and stop the thread. Returns when it has stopped."""
         self._leave(self._begin_stop)
         self._thread.join()
+        self._residence.stop()
 
     def submit(self, sequence: Sequence) -> None:
         """Take a request. Raises Unavailable where too many wait already, or where the engine has stopped."""
@@ -169,6 +206,8 @@ class Engine:
             if self._stopping:
                 return
             self._scheduler.admit(self._end)
+            self._forget_found()
+            self._residence.writes.tend(is_full=False)
             work = self._scheduler.next_rows()
             if not work:
                 continue
@@ -187,13 +226,24 @@ class Engine:
 
         A count that is wrong ends the engine, with its log: what is read might be another project's.
         """
+        self._metrics.tell()
         has_aged = time.monotonic() >= self._next_ageing
         if has_aged:
             self._next_ageing = time.monotonic() + _AGEING_SECONDS
             self._tree.forget_older_than(_LONGEST_AUTOMATIC_SECONDS)
+            self._residence.retry()
         if has_aged or not self._is_in_order:
             self._is_in_order = not compact_one(self._tree, self._segments)
             self._tree.check_integrity()
+
+    def _forget_found(self) -> None:
+        """What a deleted cache has left is not told from what requests have: all that no cache pins goes."""
+        if self._found_before is None or self._scheduler.has_unplaced_builds:
+            return
+        self._tree.forget_made_before(self._found_before)
+        if self._residence.files is not None:
+            self._residence.files.forget_unclaimed_pieces()
+        self._found_before = None
 
     def _begin_stop(self) -> None:
         self._stopping = True

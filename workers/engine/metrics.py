@@ -4,28 +4,37 @@ Called on the engine thread. Gauges are read from plain integers by whoever asks
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+from prometheus_client import Counter
 
 from core.metrics import Metrics
 from workers.engine.arena import Arena
 from workers.engine.blocks import BLOCK_TOKENS
 from workers.engine.kv_tier import KvTier
+from workers.engine.residence import Residence
 from workers.engine.room import Room
 from workers.engine.scheduler import Scheduler
 from workers.engine.sequence import Build, Ending, Sequence
 from workers.engine.tree import PrefixTree
 
 _DEVICE = KvTier.DEVICE
+Key = TypeVar("Key")
 
 
 class EngineMetrics:
     """Counts from now on: what the engine did before is not told."""
 
     def __init__(
-        self, metrics: Metrics, arena: Arena, tree: PrefixTree, room: Room, scheduler: Scheduler
+        self,
+        metrics: Metrics,
+        arena: Arena,
+        tree: PrefixTree,
+        residence: Residence,
+        room: Room,
+        scheduler: Scheduler,
     ) -> None:
-        self._tree = tree
-        self._told_evicted_blocks = tree.evicted_block_count
         # Each labelled series is looked up once, and is there from the start with its zero.
         sources = ("computed", "explicit", "implicit")
         self._computed, self._explicit, self._implicit = (metrics.prompt_tokens.labels(s) for s in sources)
@@ -35,7 +44,7 @@ class EngineMetrics:
         )
         self._skipped = metrics.prefill_tokens_skipped
         self._time_to_first_token = metrics.time_to_first_token
-        self._evicted = metrics.kv_evicted_tokens.labels(_DEVICE)
+        self._mirrored = [_Mirrored(*each) for each in _totals(metrics, tree, residence)]
         self._asked_rebuilds = metrics.rebuilds.labels("asked")
         self._background_rebuilds = metrics.rebuilds.labels("background")
         self._step_seconds = metrics.step_seconds
@@ -44,7 +53,7 @@ class EngineMetrics:
         metrics.requests.labels("running").set_function(lambda: scheduler.running_count)
         metrics.requests.labels("waiting").set_function(lambda: scheduler.waiting_count)
         metrics.builds.set_function(lambda: scheduler.build_count)
-        _mirror_memory(metrics, arena, room)
+        _mirror_memory(metrics, arena, tree, residence, room)
 
     def prefill(self, item: Build | Sequence, token_count: int) -> None:
         """So many tokens of it were computed."""
@@ -79,22 +88,73 @@ class EngineMetrics:
         self._step_seconds.observe(seconds)
         self._step_decode_rows.observe(decode_rows)
         self._step_prefill_tokens.observe(prefill_tokens)
-        evicted = self._tree.evicted_block_count
-        if evicted != self._told_evicted_blocks:
-            self._evicted.inc((evicted - self._told_evicted_blocks) * BLOCK_TOKENS)
-            self._told_evicted_blocks = evicted
+        self.tell()
+
+    def tell(self) -> None:
+        """Bring counters up to date that follow totals of the engine's."""
+        for each in self._mirrored:
+            each.tell()
 
 
-def _mirror_memory(metrics: Metrics, arena: Arena, room: Room) -> None:
-    """Pinned, ended, automatic and free are the whole arena."""
+def _mirror_memory(
+    metrics: Metrics, arena: Arena, tree: PrefixTree, residence: Residence, room: Room
+) -> None:
+    """Pinned, ended, automatic and free are the whole arena; used and free all that fits another tier."""
     pool = arena.pool
 
     def show(kind: str, count: Callable[[], int]) -> None:
         # A reader between two changes of the engine's may see one of them only.
         metrics.kv_bytes.labels(_DEVICE, kind).set_function(lambda: max(0, count()) * arena.block_bytes)
 
-    show("pinned", lambda: room.pinned_block_count)
-    show("ended", lambda: room.held_block_count - room.pinned_block_count)
-    show("automatic", lambda: pool.used_count - room.held_block_count)
+    show("pinned", lambda: room.resident_pinned_block_count)
+    show("ended", lambda: tree.counts.dead)
+    show("automatic", lambda: pool.used_count - room.resident_pinned_block_count - tree.counts.dead)
     show("free", lambda: pool.free_count)
-    metrics.kv_pin_budget_bytes.labels(_DEVICE).set(room.pin_limit_blocks * arena.block_bytes)
+    for tier in residence.bytes_below():
+        _mirror_below(metrics, residence, tier)
+    metrics.kv_pin_budget_bytes.set_function(lambda: room.pin_limit_blocks * arena.block_bytes)
+    metrics.kv_pin_budget_used_bytes.set_function(lambda: room.held_block_count * arena.block_bytes)
+
+
+def _mirror_below(metrics: Metrics, residence: Residence, tier: KvTier) -> None:
+    def used() -> int:
+        return residence.bytes_below()[tier][0]
+
+    metrics.kv_bytes.labels(tier, "used").set_function(used)
+    metrics.kv_bytes.labels(tier, "free").set_function(
+        lambda: max(0, residence.bytes_below()[tier][1] - used())
+    )
+
+
+class _Mirrored:
+    """A counter that follows a total from now on."""
+
+    def __init__(self, counter: Counter, total: Callable[[], int]) -> None:
+        self._counter = counter
+        self._total = total
+        self._told = total()
+
+    def tell(self) -> None:
+        total = self._total()
+        if total != self._told:
+            self._counter.inc(total - self._told)
+            self._told = total
+
+
+def _totals(
+    metrics: Metrics, tree: PrefixTree, residence: Residence
+) -> Iterator[tuple[Counter, Callable[[], int]]]:
+    counts = residence.counts
+    yield metrics.kv_evicted_tokens.labels(_DEVICE), lambda: tree.evicted_block_count * BLOCK_TOKENS
+    yield metrics.kv_demoted_tokens, lambda: tree.demoted_block_count * BLOCK_TOKENS
+    yield metrics.kv_lost_tokens, lambda: counts.lost
+    yield metrics.kv_choices.labels("load"), lambda: counts.loads
+    yield metrics.kv_choices.labels("recompute"), lambda: counts.recomputes
+    for tier in residence.bytes_below():
+        yield metrics.kv_promoted_tokens.labels(tier), _total_of(lambda: counts.promoted, tier)
+    for reason in residence.rejections():
+        yield metrics.kv_files_rejected.labels(reason), _total_of(residence.rejections, reason)
+
+
+def _total_of(totals: Callable[[], Mapping[Key, int]], key: Key) -> Callable[[], int]:
+    return lambda: totals().get(key, 0)

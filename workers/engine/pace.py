@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-_WEIGHT = 0.2  # of the newest measurement in the running averages
+_WEIGHT = 0.4  # of the newest measurement in the running averages
 _FEWEST_TOKENS = 32
 
 

@@ -3,7 +3,9 @@
 Called on the engine thread only.
 """
 
+from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import chain
 
 from core.errors import AppError, ArenaFull, InvalidArgument
 from workers.engine.arena import TailPool
@@ -12,28 +14,54 @@ from workers.engine.config import EngineConfig
 from workers.engine.copies import append, append_segment, append_tail
 from workers.engine.kv_tier import KvTier
 from workers.engine.node import Node
+from workers.engine.piece import Piece
+from workers.engine.residence import Bringing, Residence
 from workers.engine.segment import Segment, Segments
 from workers.engine.sequence import Build, Pin, Sequence
 from workers.engine.tree import PrefixTree
 
 
 class Placing(Enum):
-    """PLACED: it has its room. FILLING: another computes what it needs just now. FULL: there is no room now."""
+    """PLACED: it has its room. FILLING: what it needs is being computed or brought just now. FULL: there is no room now. LOST: what its
+    cache pins has to be computed again."""
 
     PLACED = auto()
     FILLING = auto()
     FULL = auto()
+    LOST = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a cache may have left in the tree that is not there as a whole: KV of these tokens, behind `top`, that nothing pins."""
+
+    top: Node
+    token_ids: tuple[int, ...]
+
+
+_WAITING = {Bringing.COMING: Placing.FILLING, Bringing.FULL: Placing.FULL, Bringing.LOST: Placing.LOST}
 
 
 class Room:
     """Every hold on KV is taken and given back here."""
 
-    def __init__(self, tree: PrefixTree, segments: Segments, tails: TailPool, config: EngineConfig) -> None:
+    def __init__(
+        self,
+        tree: PrefixTree,
+        segments: Segments,
+        tails: TailPool,
+        residence: Residence,
+        config: EngineConfig,
+    ) -> None:
         self._tree = tree
         self._segments = segments
         self._tails = tails
+        self._residence = residence
         self._config = config
-        self._piece_count = 0
+        self._pieces: list[Piece] = []  # of all caches, the one that was used longest ago first
+        self._most_pinned_resident = int(segments.arena.pool.block_count * config.pinned_share)
+        tree.most_resident_pinned = self._most_pinned_resident
+        segments.make_room = self._make_room
 
     def place_build(self, build: Build) -> Placing:
         """Pin what is there of its path, and give it room for the rest."""
@@ -41,35 +69,41 @@ class Room:
         match = tree.match(tree.top(build.namespace), tokens)
         if match.filling is not None:
             return Placing.FILLING
-        node = match.node
+        node, rest = match.node, tokens[match.node.end :]
+        piece = None
+        if build.piece_token_ids and not rest:
+            piece = self._residence.find_piece(build.cache_id, node, build.piece_token_ids)
+        if rest or (build.piece_token_ids and piece is None):
+            bringing = self._residence.bring(node.path())
+            if bringing is not Bringing.READY:
+                return _WAITING[bringing]
         tree.acquire(node)
-        piece = self._segments.allocate(1) if build.piece_token_ids else None
-        rest = tokens[node.end :]
-        added = tree.add(node, rest) if rest and (piece or not build.piece_token_ids) else None
-        if (build.piece_token_ids and piece is None) or (rest and added is None):
-            if piece is not None:
-                self._segments.free(piece)
+        needs_piece = bool(build.piece_token_ids) and piece is None
+        segment = self._segments.allocate(1) if needs_piece else None
+        added = tree.add(node, rest) if rest and (segment or not needs_piece) else None
+        if (needs_piece and segment is None) or (rest and added is None):
+            if segment is not None:
+                self._segments.free(segment)
             tree.release(node)
             return Placing.FULL
         if added is not None:
             tree.release(node)
             node = added
         tree.pin(node)
-        self._piece_count += piece is not None
+        if needs_piece:
+            piece = Piece(build.piece_token_ids, segment, build.cache_id, node)
+        if piece is not None:
+            self._pieces.append(piece)
         build.node, build.added, build.piece = node, added, piece
         return Placing.PLACED
 
     def place_sequence(self, sequence: Sequence, *, may_allocate: bool) -> Placing:
         """Find what is there of its prompt, and give all its candidates room for the rest: all of it or nothing."""
         tree, pin = self._tree, sequence.pin
-        start = tree.top(sequence.namespace) if pin is None else pin.node
-        known = () if pin is None else pin.piece_token_ids
-        tokens = (*known, *sequence.token_ids)
-        blocks = tokens[: (len(tokens) - 1) // BLOCK_TOKENS * BLOCK_TOKENS]
-        match = tree.match(start, blocks if sequence.namespace is not None else ())
-        if match.filling is not None:
-            return Placing.FILLING
-        node = match.node
+        node = self._find(sequence)
+        if isinstance(node, Placing):
+            return node
+        start, blocks = self._start(sequence), _whole_blocks(sequence)
         tree.acquire(node)
         computed = max(0, node.end - sequence.prefix_length)
         rest = blocks[node.end - start.end :] if sequence.prompt_count - computed > BLOCK_TOKENS else ()
@@ -88,28 +122,56 @@ class Room:
             tree.release(node)
             return Placing.FULL
         self._seat(sequence, added or node, spills)
+        for each in sequence.candidates:
+            self._read_pin(each)
         sequence.computed = computed
         if added is not None:
             tree.release(node)
             if node is start and pin is not None and pin.piece is not None:
                 assert added.segment is not None, "it was added just now"
-                append_segment(self._segments.arena, added.segment, pin.piece, 0, pin.piece.length)
+                assert pin.piece.segment is not None, "it was brought before"
+                append_segment(self._segments.arena, added.segment, pin.piece.segment, 0, pin.piece.length)
         return Placing.PLACED
 
+    def _find(self, sequence: Sequence) -> Node | Placing:
+        """The end of what is there of its prompt and can be read now; else why it must wait for that."""
+        pin = sequence.pin
+        if pin is not None:
+            source = self._residence.slowest_tier(pin.parts)
+            bringing = self._residence.bring(pin.parts)
+            if bringing is Bringing.COMING and source is not KvTier.DEVICE:
+                sequence.kv_tier = source
+            if bringing is not Bringing.READY:
+                return _WAITING[bringing]
+            self._touch(pin)
+        blocks = _whole_blocks(sequence) if sequence.namespace is not None else ()
+        match = self._tree.match(self._start(sequence), blocks)
+        return Placing.FILLING if match.filling is not None else self._usable(match.node)
+
+    def _start(self, sequence: Sequence) -> Node:
+        """Where what it may read behind its cache begins."""
+        return self._tree.top(sequence.namespace) if sequence.pin is None else sequence.pin.node
+
     def refuse_build(self, build: Build, waiting: int) -> AppError | None:
-        """A new pin must fit the share of the arena that pins may take; a rebuild must fit the arena.
+        """A new cache must fit the share of each tier that caches may take; one that is built again must fit the arena.
 
         waiting: blocks of builds that are promised room and have none so far.
         """
-        pool = self._segments.arena.pool
-        limit = pool.block_count if build.is_rebuild else self.pin_limit_blocks
+        count = len(build.token_ids)
+        in_arena = self._segments.arena.pool.block_count if build.is_rebuild else self._most_pinned_resident
+        if blocks_for(count) > in_arena:
+            return _arena_full("cache", count, self.held_block_count, in_arena)
+        limit = in_arena if build.is_rebuild else self.pin_limit_blocks
         held = self.held_block_count + waiting
-        if held + self.missing_blocks(build) > limit:
-            return _arena_full("cache", len(build.token_ids), held, limit)
+        if (
+            not (build.is_rebuild and self._residence.limit_blocks)
+            and held + self.missing_blocks(build) > limit
+        ):
+            return _arena_full("cache", count, held, limit)
         return None
 
     def refuse_sequence(self, sequence: Sequence) -> AppError | None:
-        """What can never fit beside the pins is refused; what does not fit now waits."""
+        """What can never fit beside what cannot be moved is refused; what does not fit now waits."""
         count, seats = len(sequence.candidates), self._config.max_running_requests
         if count > seats:
             return InvalidArgument(
@@ -117,7 +179,9 @@ class Room:
                 field="candidate_count",
             )
         needed = self._tokens_at_most(sequence) // BLOCK_TOKENS
-        if self.pinned_block_count + needed > self._segments.arena.pool.block_count:
+        own = [] if sequence.pin is None else sequence.pin.parts
+        movable = sum(blocks_for(len(part.token_ids)) for part in own if part.has_copy)
+        if self.fixed_block_count + movable + needed > self._segments.arena.pool.block_count:
             return self.no_room(sequence)
         return None
 
@@ -129,19 +193,35 @@ class Room:
             self._segments.arena.pool.block_count,
         )
 
-    @property
-    def pin_limit_blocks(self) -> int:
-        """Blocks that pins may take."""
-        return int(self._segments.arena.pool.block_count * self._config.pinned_share)
+    def no_room_for(self, build: Build) -> AppError:
+        """Caches that cannot be moved have all the room."""
+        return _arena_full("cache", len(build.token_ids), self.held_block_count, self.pin_limit_blocks)
 
     @property
     def pinned_block_count(self) -> int:
-        return self._tree.pinned_block_count + self._piece_count
+        """Of all caches, wherever their KV lies."""
+        return self._tree.counts.pinned + len(self._pieces)
+
+    @property
+    def resident_pinned_block_count(self) -> int:
+        """Of all caches, in the arena."""
+        return self._tree.counts.resident_pinned + sum(piece.segment is not None for piece in self._pieces)
+
+    @property
+    def fixed_block_count(self) -> int:
+        """Of caches whose KV lies in the arena only: it can be neither evicted nor moved."""
+        return self._tree.counts.fixed + sum(not piece.has_copy for piece in self._pieces)
 
     @property
     def held_block_count(self) -> int:
         """Blocks that caches hold: pinned ones, and those of caches that have ended but are still read."""
-        return self.pinned_block_count + self._tree.dead_block_count
+        return self.pinned_block_count + self._tree.counts.dead
+
+    @property
+    def pin_limit_blocks(self) -> int:
+        """Blocks that caches may hold: a share of the slowest tier, where all of them lie."""
+        below = int(self._residence.limit_blocks * self._config.pinned_share)
+        return max(below, self._most_pinned_resident)
 
     def missing_blocks(self, build: Build) -> int:
         """Blocks that its pin adds to those pinned already."""
@@ -151,9 +231,10 @@ class Room:
     def finish_build(self, build: Build) -> Pin:
         """It is computed: the pin keeps it from now on, and no longer the build."""
         self._tree.release(build.placed)
+        self._residence.writes.keep(build.piece or build.placed)
         recomputed = build.forwarded if build.is_rebuild else 0
         source = KvTier.REBUILT if recomputed else KvTier.DEVICE
-        return Pin(build.cache_id, build.placed, build.piece, build.piece_token_ids, source, recomputed)
+        return Pin(build.cache_id, build.placed, build.piece, source, recomputed)
 
     def give_up_build(self, build: Build) -> None:
         """Give back what it was given, as far as no other needs it."""
@@ -163,22 +244,64 @@ class Room:
             if build.added is not None and build.added.pins == 0 and not build.added.is_dead:
                 self._tree.forget(build.added)  # nobody was told of it, and nobody asked for it to be kept
             self._tree.release(node)
-            self._free_piece(build.piece)
+            self._end_piece(build.piece)
 
     def end_pin(self, pin: Pin) -> None:
-        """Its cache is no more, and neither is its KV once nobody reads it, unless another cache of the project has it too."""
+        """Its cache is no more, and neither is its KV once nobody reads it, unless another cache of the project has it too.
+
+        Requests that have asked for it before and wait for room still get it.
+        """
         pin.is_ended = True
+        if pin.waiting == 0:
+            self._forget_pin(pin)
+
+    def lose_pin(self, pin: Pin) -> None:
+        """Some of its KV is lost: let go of the rest, until a build pins it anew. Who reads it already goes on."""
+        if pin.is_lost or (pin.is_ended and not pin.waiting):
+            return
+        if pin.is_ended:
+            self._forget_pin(pin)
+        else:
+            self._tree.unpin(pin.node, forget=False)
+        pin.is_lost = True
+        self._free_unread(pin)
+
+    def left_of(self, item: Pin | Build) -> Left:
+        """For when it ends before it is built again."""
+        if isinstance(item, Build):
+            return Left(self._tree.top(item.namespace), item.token_ids)
+        tokens = tuple(chain.from_iterable(part.token_ids for part in item.parts))
+        return Left(self._tree.top_of(item.node.root.key), tokens)
+
+    def forget_left(self, left: Left) -> None:
+        """Its cache is no more: what is there of it goes, as with any other cache."""
+        blocks = left.token_ids[: len(left.token_ids) // BLOCK_TOKENS * BLOCK_TOKENS]
+        match = self._tree.match(left.top, blocks)
+        path = [*match.node.path(), *([match.filling] if match.filling is not None else [])]
+        unpinned = next((node for node in path if node.pins == 0), None)
+        if unpinned is not None:
+            self._tree.forget(unpinned)
+        elif match.node.end == len(blocks) < len(left.token_ids):
+            self._tree.forget_behind(match.node, left.token_ids[len(blocks) :])
+
+    def _forget_pin(self, pin: Pin) -> None:
+        if pin.is_lost:
+            return
+        if pin.piece is not None:
+            pin.piece.is_ended = True
+            self._residence.discard(pin.piece)
         self._tree.unpin(pin.node, forget=True)
         if pin.piece_token_ids:  # where others pin the whole blocks: what was built upon the rest is gone too
             self._tree.forget_behind(pin.node, pin.piece_token_ids)
-        self._free_ended(pin)
+        self._free_unread(pin)
 
     def hold(self, sequence: Sequence, pin: Pin) -> None:
+        """It will read this cache's KV, once it has room."""
         sequence.kv_tier = pin.tier_for(sequence.asked_at)
         for each in sequence.candidates:
             each.pin = pin
             pin.readers += 1
-            self._tree.acquire(pin.node)
+            pin.waiting += 1
 
     def share(self, sequence: Sequence, sibling: Sequence) -> None:
         """A sibling goes on from the computed prompt."""
@@ -217,7 +340,7 @@ class Room:
         blocks = tokens[: len(tokens) // BLOCK_TOKENS * BLOCK_TOKENS]
         match = tree.match(node, blocks)
         rest = blocks[match.node.end - node.end :]
-        if node.is_dead or match.filling is not None or not rest:
+        if node.is_dead or match.filling is not None or not (rest and match.node.is_ready):
             return
         added = tree.add(match.node, rest)
         if added is None or added.segment is None:
@@ -246,10 +369,60 @@ class Room:
             node, sequence.node = sequence.node, None
             self._tree.release(node)
         if sequence.pin is not None:
-            pin, sequence.pin = sequence.pin, None
-            pin.readers -= 1
+            self._let_go(sequence, sequence.pin)
+
+    def lose(self, node: Node) -> None:
+        """It cannot be read any more, and what stands upon it is of no use."""
+        if node.is_findable:
+            self._tree.forget(node)
+
+    def _usable(self, node: Node) -> Node | Placing:
+        """The end of what is to be read of a path that is known: what is not in the arena is brought where that is worth while.
+
+        Automatic KV that is not worth it is forgotten, so that it is computed anew.
+        """
+        absent = [each for each in node.path() if each.is_absent]
+        if not absent:
+            return node
+        if self._residence.is_worth_loading(absent):
+            return _WAITING[self._residence.bring(node.path())]
+        end = absent[0].parent
+        assert end is not None, "the top holds no KV"
+        if absent[0].pins == 0:
+            self._tree.forget(absent[0])
+        return end
+
+    def _touch(self, pin: Pin) -> None:
+        if pin.piece is not None and pin.piece in self._pieces:
+            self._pieces.remove(pin.piece)
+            self._pieces.append(pin.piece)
+
+    def _make_room(self, block_count: int) -> None:
+        pool = self._segments.arena.pool
+        wanted = pool.free_count + block_count
+        self._tree.evict(block_count)
+        self._residence.demote_pieces(self._pieces, max(0, wanted - pool.free_count))
+
+    def _read_pin(self, sequence: Sequence) -> None:
+        if sequence.pin is not None and not sequence.reads_pin:
+            sequence.reads_pin = True
+            self._tree.acquire(sequence.pin.node)
+            self._wait_no_more(sequence.pin)
+
+    def _let_go(self, sequence: Sequence, pin: Pin) -> None:
+        sequence.pin = None
+        pin.readers -= 1
+        if sequence.reads_pin:
+            sequence.reads_pin = False
             self._tree.release(pin.node)
-            self._free_ended(pin)
+        else:
+            self._wait_no_more(pin)
+        self._free_unread(pin)
+
+    def _wait_no_more(self, pin: Pin) -> None:
+        pin.waiting -= 1
+        if pin.is_ended and pin.waiting == 0:
+            self._forget_pin(pin)
 
     def _seat(self, sequence: Sequence, node: Node, spills: list[Segment | None]) -> None:
         sequence.node = node
@@ -258,10 +431,8 @@ class Room:
 
     def _tokens_at_most(self, sequence: Sequence) -> int:
         """Tokens in whole blocks that it takes beside the pins where no automatic KV is there."""
-        start = self._tree.top(sequence.namespace) if sequence.pin is None else sequence.pin.node
+        start, blocks = self._start(sequence), _whole_blocks(sequence)
         known = () if sequence.pin is None else sequence.pin.piece_token_ids
-        tokens = (*known, *sequence.token_ids)
-        blocks = tokens[: (len(tokens) - 1) // BLOCK_TOKENS * BLOCK_TOKENS]
         if sequence.prompt_count <= BLOCK_TOKENS:
             blocks = ()
         found = self._tree.pinned_blocks(start, blocks) if sequence.namespace is not None else 0
@@ -270,15 +441,26 @@ class Room:
         spills = blocks_for(in_tails // self._tails.capacity * self._tails.capacity) * BLOCK_TOKENS
         return in_nodes + spills * len(sequence.candidates)
 
-    def _free_ended(self, pin: Pin) -> None:
-        if pin.is_ended and pin.readers == 0:
-            self._free_piece(pin.piece)
-            pin.piece = None
+    def _free_unread(self, pin: Pin) -> None:
+        if (pin.is_ended or pin.is_lost) and pin.readers == 0:
+            self._end_piece(pin.piece)
 
-    def _free_piece(self, piece: Segment | None) -> None:
-        if piece is not None:
-            self._segments.free(piece)
-            self._piece_count -= 1
+    def _end_piece(self, piece: Piece | None) -> None:
+        if piece is None or piece not in self._pieces:
+            return
+        self._pieces.remove(piece)
+        piece.is_ended = piece.is_unread = True
+        self._residence.discard(piece)
+        if piece.segment is not None and not piece.transfers:
+            self._segments.free(piece.segment)
+            piece.segment = None
+
+
+def _whole_blocks(sequence: Sequence) -> tuple[int, ...]:
+    """Its prompt behind the whole blocks of its cache, without the last token, which is always computed."""
+    known = () if sequence.pin is None else sequence.pin.piece_token_ids
+    tokens = (*known, *sequence.token_ids[: sequence.prompt_count])
+    return tokens[: (len(tokens) - 1) // BLOCK_TOKENS * BLOCK_TOKENS]
 
 
 def _arena_full(what: str, tokens: int, held_blocks: int, limit_blocks: int) -> ArenaFull:

@@ -7,8 +7,10 @@ from typing import Protocol
 from core.errors import AppError
 from workers.engine.arena import TailPool
 from workers.engine.config import EngineConfig
+from workers.engine.node import Node
 from workers.engine.pace import Pace
-from workers.engine.room import Placing, Room
+from workers.engine.residence import Residence
+from workers.engine.room import Left, Placing, Room
 from workers.engine.sequence import Build, Ending, Pin, Sequence
 from workers.engine.step import Row
 
@@ -20,12 +22,14 @@ class EndSequence(Protocol):
 class Scheduler:
     """Pins by cache id, builds, waiting and running sequences."""
 
-    def __init__(self, room: Room, tails: TailPool, config: EngineConfig) -> None:
+    def __init__(self, room: Room, residence: Residence, tails: TailPool, config: EngineConfig) -> None:
         self._room = room
+        self._residence = residence
         self._tails = tails
         self._config = config
         self._pins: dict[str, Pin] = {}
         self._builds: dict[str, Build] = {}
+        self._left: dict[str, Left] = {}  # by caches that have to be built again
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
         self._leaving: list[Sequence] = []
@@ -37,6 +41,11 @@ class Scheduler:
     def tail_token_count(self) -> int:
         """Tokens that the tails of all running requests can have written so far."""
         return sum(s.tail_tokens(self._tails.capacity) for s in self._running)
+
+    @property
+    def pins(self) -> Iterable[Pin]:
+        """Of all caches whose KV is there."""
+        return self._pins.values()
 
     @property
     def running_count(self) -> int:
@@ -86,22 +95,23 @@ class Scheduler:
 
     def admit(self, end: EndSequence) -> None:
         """Give room to what waits, in order. A request whose KV somebody else is computing just now lets others pass."""
-        is_full = False  # a build that waits for blocks comes first
-        for build in [b for b in self._builds.values() if not b.has_room]:
-            is_full = self._place(build) is Placing.FULL or is_full
+        self._lose()
+        is_full = self._place_builds(end)
         for sequence in [s for s in self._waiting if not s.is_waiting_for_build]:
             if self._tails.free_count < len(sequence.candidates):
                 break
             placing = self._room.place_sequence(sequence, may_allocate=not is_full)
-            if placing is Placing.PLACED:
+            if placing is Placing.LOST:
+                self._lose()
+            if sequence.pin is not None and sequence.pin.is_lost:
+                _end_all(sequence, end, Ending.PREFIX_MISSING)
+            elif placing is Placing.PLACED:
                 self._waiting.remove(sequence)
                 self._running.append(sequence)
                 sequence.begin()
-            elif placing is Placing.FULL and self._running:
+            elif placing is Placing.FULL and not self._is_standing:
                 break
-            elif (
-                placing is Placing.FULL
-            ):  # nothing runs that could give room back: it would wait, and block, for ever
+            elif placing is Placing.FULL:  # it would wait, and block, for ever
                 _end_all(sequence, end, Ending.FAILED, self._room.no_room(sequence))
 
     def next_rows(self) -> list[tuple[Build | Sequence, Row]]:
@@ -180,6 +190,9 @@ class Scheduler:
             build.is_dropped = True
         elif build is not None:
             self._abandon(build, Ending.CANCELLED, None, end=None)
+        left = self._left.pop(cache_id, None)
+        if left is not None:
+            self._room.forget_left(left)
 
     def fail(self, items: Iterable[Build | Sequence], error: AppError, end: EndSequence) -> None:
         """End what a broken step was computing, unless it has ended already.
@@ -223,11 +236,47 @@ class Scheduler:
             self._room.leave(sequence)
             self._room.give_back(sequence)
 
+    def _lose(self) -> None:
+        """Give up the pins that need KV which has to be computed again. Whoever asks for one has it built anew."""
+        for part in self._residence.take_lost():
+            for pin in [pin for pin in self._pins.values() if part in pin.parts]:
+                del self._pins[pin.cache_id]
+                self._left[pin.cache_id] = self._room.left_of(pin)
+                self._room.lose_pin(pin)
+            for sequence in self._waiting:  # also for a cache that has ended
+                if sequence.pin is not None and part in sequence.pin.parts:
+                    self._room.lose_pin(sequence.pin)
+            if isinstance(part, Node):
+                self._room.lose(part)
+
+    def _place_builds(self, end: EndSequence) -> bool:
+        """Whether one waits for blocks: it comes before all requests."""
+        is_full = False
+        for build in [b for b in self._builds.values() if not b.has_room]:
+            if self._place(build) is Placing.FULL:
+                is_full = True
+                if self._is_standing:
+                    self._abandon(build, Ending.FAILED, self._room.no_room_for(build), end)
+        return is_full
+
     def _place(self, build: Build) -> Placing:
-        placing = self._room.place_build(build)
+        while (placing := self._room.place_build(build)) is Placing.LOST:
+            self._lose()
         if placing is Placing.PLACED and build.is_complete:
             self._finish_build(build)
         return placing
+
+    @property
+    def has_unplaced_builds(self) -> bool:
+        return any(not build.has_room for build in self._builds.values())
+
+    @property
+    def _is_standing(self) -> bool:
+        """Nothing goes on that could give room back."""
+        if self._running or any(build.has_room for build in self._builds.values()):
+            return False
+        self._residence.writes.tend(is_full=True)
+        return self._residence.is_idle
 
     def _sequences(self) -> list[Sequence]:
         return [each for s in (*self._running, *self._waiting) for each in s.candidates]
@@ -235,6 +284,7 @@ class Scheduler:
     def _finish_build(self, build: Build) -> None:
         pin = self._room.finish_build(build)
         del self._builds[build.cache_id]
+        self._left.pop(build.cache_id, None)
         for sequence in build.followers:
             self._room.hold(sequence, pin)
             sequence.is_waiting_for_build = False
@@ -247,6 +297,8 @@ class Scheduler:
     def _abandon(self, build: Build, ending: Ending, error: AppError | None, end: EndSequence | None) -> None:
         del self._builds[build.cache_id]
         self._room.give_up_build(build)
+        if build.is_rebuild and not build.is_dropped:
+            self._left[build.cache_id] = self._room.left_of(build)
         if end is not None:
             for sequence in list(build.followers):
                 _end_all(sequence, end, ending, error)

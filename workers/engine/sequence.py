@@ -10,8 +10,10 @@ from core.sampling import Sampling, TokenLogprobs
 from workers.engine.blocks import BLOCK_TOKENS
 from workers.engine.kv_tier import KvTier
 from workers.engine.node import Node
+from workers.engine.piece import Piece
 from workers.engine.segment import Segment
 from workers.engine.step import Row
+from workers.engine.stored import Stored
 
 
 class Ending(StrEnum):
@@ -31,25 +33,36 @@ OnEnd = Callable[[Ending, AppError | None], None]
 
 @dataclass(slots=True, eq=False)
 class Pin:
-    """A cache whose KV is there: the path to `node`, then `piece`, its last tokens, too few for a block and never shared.
+    """A cache whose KV is there, in whatever tier: the path to `node`, then `piece`.
 
-    readers: requests that hold it. is_ended: the cache is no more; what is left of it goes with its last reader.
+    readers: requests that hold it. waiting: those of them that have no room so far. is_ended: the cache is no more, and what is
+    left of it goes with its last reader. is_lost: some of its KV has to be computed again, by a build.
     source: where its KV came from, at made_at. recomputed: tokens that a rebuild computed again, until somebody has read them.
     """
 
     cache_id: str
     node: Node
-    piece: Segment | None
-    piece_token_ids: tuple[int, ...]
+    piece: Piece | None
     source: KvTier = KvTier.DEVICE
     recomputed: int = 0
     readers: int = 0
+    waiting: int = 0
     is_ended: bool = False
+    is_lost: bool = False
     made_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def piece_token_ids(self) -> tuple[int, ...]:
+        return () if self.piece is None else self.piece.token_ids
 
     @property
     def length(self) -> int:
         return self.node.end + len(self.piece_token_ids)
+
+    @property
+    def parts(self) -> list[Stored]:
+        """All of it, in order."""
+        return [*self.node.path(), *([self.piece] if self.piece is not None else [])]
 
     def tier_for(self, asked_at: float) -> KvTier:
         """What its KV costs a request of that instant: who came before it was made has waited for it."""
@@ -80,7 +93,7 @@ class Build:
     is_dropped: bool = False
     node: Node | None = None
     added: Node | None = None
-    piece: Segment | None = None
+    piece: Piece | None = None
     forwarded: int = 0
     followers: list["Sequence"] = field(default_factory=list)
 
@@ -105,9 +118,8 @@ class Build:
 
     @property
     def computed(self) -> int:
-        """Tokens whose KV is there."""
-        in_piece = 0 if self.piece is None else self.piece.length
-        return self.placed.begin + self.placed.length + in_piece
+        """Tokens whose KV is there, in whatever tier."""
+        return self.placed.begin + _known(self.placed) + (0 if self.piece is None else _known(self.piece))
 
     @property
     def is_complete(self) -> bool:
@@ -117,10 +129,11 @@ class Build:
         """The next chunk of at most `budget` tokens."""
         node, start = self.placed, self.computed
         path = node.path()
+        piece = None if self.piece is None else self.piece.segment
         if node.is_ready:
-            target, overflow = self.piece, None
+            target, overflow = piece, None
         else:
-            target, overflow = path.pop().segment, self.piece
+            target, overflow = path.pop().segment, piece
         reads = tuple(each.segment for each in path if each.segment is not None)
         chunk = self.token_ids[start : start + budget]
         return Row(chunk, start, reads=reads, target=target, overflow=overflow, wants_logits=False)
@@ -128,6 +141,10 @@ class Build:
     def end(self, ending: Ending, error: AppError | None = None) -> None:
         for on_end in self.listeners:
             on_end(ending, error)
+
+
+def _known(part: Stored) -> int:
+    return len(part.token_ids) if part.is_absent else part.length
 
 
 # Told each drawn token, and its log probabilities where they were asked for; True stops before the next.
@@ -171,6 +188,7 @@ class Sequence:
     on_start: OnStart = _ignore
     siblings: list["Sequence"] = field(default_factory=list)
     pin: Pin | None = None
+    reads_pin: bool = False
     is_waiting_for_build: bool = False
     node: Node | None = None
     spill: Segment | None = None
@@ -219,8 +237,9 @@ class Sequence:
     @property
     def piece(self) -> Segment | None:
         """The cache's last tokens, where no node of the path has them."""
-        reads_piece = self.pin is not None and self.node is self.pin.node
-        return self.pin.piece if reads_piece and self.pin is not None else None
+        if self.pin is None or self.pin.piece is None or self.node is not self.pin.node:
+            return None
+        return self.pin.piece.segment
 
     @property
     def node_tokens(self) -> int:

@@ -1,11 +1,14 @@
 """From settings to a running engine: device, number format, memory, weights, warm-up."""
 
+import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from core.errors import AppError, SettingsInvalid
+from core.ids import new_incarnation
 from core.sampling import Sampling
 from core.settings import Settings
 from workers.engine.attention import choose_backend
@@ -17,12 +20,19 @@ from workers.engine.loading.gate import FAMILIES, check, check_fit
 from workers.engine.memory import usable_memory_bytes
 from workers.engine.model import Model
 from workers.engine.sequence import Build, Ending, Sequence
+from workers.engine.tiers.disk_store import STAGING_SUFFIX, DiskStore
+from workers.engine.tiers.host_store import HostStore
+from workers.engine.tiers.kv_file import SUFFIX
+from workers.engine.tiers.manifest import KvFormat
+from workers.engine.worst_step import worst_step_bytes
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def start_engine(folder: Path, settings: Settings, fingerprint: str) -> Engine:
-    """Load the model and start its engine; returns once it has answered a first request.
+def start_engine(
+    folder: Path, settings: Settings, fingerprint: str, *, kv_folder: Path | None = None
+) -> Engine:
+    """Load the model and start its engine; returns once it has answered a first request. kv_folder: for KV files; None: it keeps none.
 
     Raises SettingsInvalid for a device that is not there or an arena too small for one full context or too large for the
     device, ModelTooLarge for weights that do not fit, ModelUnsupported for a model that answers differently with a shared
@@ -35,23 +45,31 @@ def start_engine(folder: Path, settings: Settings, fingerprint: str) -> Engine:
     facts = check(folder)
     check_fit(facts, element_bytes=dtype.itemsize, available_bytes=_available_bytes(device))
     model = Model.load(folder, device=device, dtype=dtype)
-    tail_bytes = model.shape.kv_bytes_per_token(dtype) * settings.max_running_requests * settings.tail_tokens
+    attend = choose_backend(device, dtype, model.shape.head_size)
     config = EngineConfig(
         device=device,
         dtype=dtype,
         fingerprint=fingerprint,
-        arena_bytes=settings.arena_bytes or _default_arena_bytes(device, tail_bytes),
+        arena_bytes=settings.arena_bytes or 0,
         prefill_chunk_tokens=settings.prefill_chunk_tokens,
         max_running_requests=settings.max_running_requests,
         max_waiting_requests=settings.max_waiting_requests,
         tail_tokens=settings.tail_tokens,
     )
-    _check_arena(model, config, tail_bytes)
+    beside_bytes = _tail_bytes(model, config) + worst_step_bytes(model, config, attend)
+    if settings.arena_bytes is None:
+        config = replace(config, arena_bytes=_default_arena_bytes(device, beside_bytes))
+    _check_arena(model, config, beside_bytes)
     if (
         facts.model_type not in FAMILIES or device.type != "cpu"
     ):  # the others are compared by the tests, on CPUs
-        check_faithful(model, config, choose_backend(device, dtype, model.shape.head_size))
-    engine = Engine(model, config)
+        check_faithful(model, config, attend)
+    engine = Engine(
+        model,
+        config,
+        _host(settings.host_bytes, model, config),
+        _disk(kv_folder, settings.kv_disk_bytes, model, config),
+    )
     engine.start()
     _warm_up(engine)
     return engine
@@ -94,20 +112,25 @@ def _available_bytes(device: torch.device) -> int:
     return usable_memory_bytes()
 
 
-def _default_arena_bytes(device: torch.device, tail_bytes: int) -> int:
-    """Of a GPU nine tenths of what weights and tails leave; of a CPU's memory half, for other programs live there too."""
+def _tail_bytes(model: Model, config: EngineConfig) -> int:
+    return model.shape.kv_bytes_per_token(config.dtype) * config.max_running_requests * config.tail_tokens
+
+
+def _default_arena_bytes(device: torch.device, beside_bytes: int) -> int:
+    """Of a GPU nine tenths of what weights, tails and the largest step leave; of a CPU's memory half, for other programs live
+    there too."""
     available = _available_bytes(device)
-    return (available - tail_bytes) * 9 // 10 if device.type == "cuda" else available // 2
+    return (available - beside_bytes) * 9 // 10 if device.type == "cuda" else available // 2
 
 
-def _check_arena(model: Model, config: EngineConfig, tail_bytes: int) -> None:
-    """Arena and tails must fit the device, and one request of full length beside the pins: the share left to it."""
+def _check_arena(model: Model, config: EngineConfig, beside_bytes: int) -> None:
+    """Arena, tails and the largest step must fit the device, and one request of full length beside the pins: the share left to it."""
     available = _available_bytes(config.device)
-    if config.arena_bytes + tail_bytes > available:
+    if config.arena_bytes + beside_bytes > available:
         raise SettingsInvalid(
             f"HEADSTART_ARENA_BYTES={config.arena_bytes} is too large: with the tails of {config.max_running_requests} "
-            f"requests, {config.tail_tokens} tokens each, KV takes {config.arena_bytes + tail_bytes} bytes, and "
-            f"{available} are available. Lower it, HEADSTART_MAX_RUNNING_REQUESTS or HEADSTART_TAIL_TOKENS.",
+            f"requests, {config.tail_tokens} tokens each, and the largest step, it takes {config.arena_bytes + beside_bytes} bytes, "
+            f"and {available} are available. Lower it, HEADSTART_MAX_RUNNING_REQUESTS or HEADSTART_TAIL_TOKENS.",
             field="arena_bytes",
         )
     block_bytes = model.shape.kv_bytes_per_token(config.dtype) * BLOCK_TOKENS
@@ -118,6 +141,44 @@ def _check_arena(model: Model, config: EngineConfig, tail_bytes: int) -> None:
             f"must fit the half that pins leave free, which takes {needed} bytes.",
             field="arena_bytes",
         )
+
+
+def _host(size_bytes: int | None, model: Model, config: EngineConfig) -> HostStore | None:
+    """Host memory beside a device's arena: on a CPU the arena is host memory."""
+    if size_bytes is None:
+        size_bytes = usable_memory_bytes() // 2 if config.device.type == "cuda" else 0
+    return HostStore(model.shape, config, size_bytes) if size_bytes else None
+
+
+def _disk(
+    folder: Path | None, limit_bytes: int | None, model: Model, config: EngineConfig
+) -> DiskStore | None:
+    """The folder for KV files, its budget counted with those that are there."""
+    if folder is None:
+        return None
+    if limit_bytes == 0:
+        _empty(folder)
+        return None
+    if limit_bytes is None:
+        used = sum(path.stat().st_size for path in folder.glob(f"*{SUFFIX}"))
+        limit_bytes = (_free_bytes(folder) + used) // 4
+    kv_format = KvFormat.of(config.fingerprint, config.dtype, model.shape)
+    return DiskStore(folder, kv_format, limit_bytes=limit_bytes, incarnation=new_incarnation())
+
+
+def _empty(folder: Path) -> None:
+    """Nobody would remove these files when their caches end."""
+    for path in (*folder.glob(f"*{SUFFIX}"), *folder.glob(f"*{STAGING_SUFFIX}")):
+        path.unlink(missing_ok=True)
+
+
+def _free_bytes(folder: Path) -> int:
+    """Of the disk that the folder is on, or will be; 0 where that cannot be told."""
+    there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    try:
+        return shutil.disk_usage(there).free
+    except OSError:
+        return 0
 
 
 def _warm_up(engine: Engine) -> None:

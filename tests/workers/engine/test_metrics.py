@@ -179,7 +179,7 @@ def test_memory_by_what_it_holds(drive: Drive) -> None:
     assert told.bytes("pinned") == 3 * BLOCK_BYTES
     assert told.bytes("automatic") == 5 * BLOCK_BYTES
     assert told.bytes("free") == 32 * BLOCK_BYTES
-    assert told.value("headstart_kv_pin_budget_bytes", tier="device") == 20 * BLOCK_BYTES
+    assert told.value("headstart_kv_pin_budget_bytes") == 20 * BLOCK_BYTES
     ended: list[float] = []
 
     def drop() -> None:

@@ -9,11 +9,14 @@ import torch
 from core.errors import ModelTooLarge, ModelUnsupported, SettingsInvalid
 from core.settings import load_settings
 from tests.tiny_models import tiny_model_folder
+from tests.workers.engine.driving import engine_config
+from tests.workers.engine.tiny import tiny_modules
 from workers.engine import start
-from workers.engine.attention import plain_attention
+from workers.engine.attention import choose_backend, plain_attention
 from workers.engine.model import Model
 from workers.engine.segment import Segments
 from workers.engine.start import _default_arena_bytes, _dtype, start_engine
+from workers.engine.worst_step import run_worst_step, worst_step_bytes
 
 FINGERPRINT = "tokenizer:weights"
 
@@ -62,7 +65,7 @@ def test_more_kv_than_there_is_memory_is_refused(folder: Path, settings: dict[st
 
 def test_the_arena_of_a_cpu_is_half_of_what_the_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start, "usable_memory_bytes", lambda: 9_001)
-    assert _default_arena_bytes(torch.device("cpu"), tail_bytes=2_000) == 4_500
+    assert _default_arena_bytes(torch.device("cpu"), beside_bytes=2_000) == 4_500
 
 
 @pytest.mark.parametrize(("is_native", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
@@ -76,7 +79,7 @@ def test_numbers_are_as_short_as_the_processor_computes(
 
 def test_the_arena_of_a_gpu_leaves_room_for_the_tails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (7_000, 24_000))
-    assert _default_arena_bytes(torch.device("cuda"), tail_bytes=2_000) == 4_500
+    assert _default_arena_bytes(torch.device("cuda"), beside_bytes=2_000) == 4_500
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
@@ -105,3 +108,15 @@ def test_a_device_that_is_not_there_is_named(folder: Path) -> None:
     with pytest.raises(SettingsInvalid, match="HEADSTART_DEVICE=warp") as refusal:
         start_engine(folder, load_settings(device="warp", arena_bytes=10_000_000), FINGERPRINT)
     assert refusal.value.field == "device"
+
+
+def test_the_largest_step_is_a_chunk_beside_all_answers() -> None:
+    module, _ = tiny_modules("llama")
+    model = Model(module)
+    config = engine_config(model.shape, max_running_requests=3)
+    logits = run_worst_step(model, config, choose_backend(config.device, config.dtype, model.shape.head_size))
+    assert logits.shape == (4, model.vocab_size)
+    beside = worst_step_bytes(
+        model, config, choose_backend(config.device, config.dtype, model.shape.head_size)
+    )
+    assert beside >= model.workspace_bytes(103) + logits[:3].nbytes

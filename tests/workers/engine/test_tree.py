@@ -6,6 +6,7 @@ from bench.trees.wood import MINE, THEIRS, Tokens, wood
 from tests.workers.engine.tiny import random_tokens
 from workers.engine import tree as tree_module
 from workers.engine.blocks import BLOCK_TOKENS
+from workers.engine.stored import Transfer
 
 
 def tokens(blocks: int, seed: int = 0) -> Tokens:
@@ -109,7 +110,7 @@ class TestEviction:
         read = trees.grow(tokens(2, 1))
         pinned, copied = trees.grow(tokens(2, 2)), trees.grow(tokens(2, 3))
         trees.tree.pin(pinned)
-        copied.copies += 1
+        Transfer([copied])
         for node in (pinned, copied):
             trees.tree.release(node)
         assert trees.tree.add(trees.tree.top(MINE), tokens(1, 4)) is None
@@ -146,13 +147,13 @@ class TestPins:
         for node in (one, other):
             trees.tree.pin(node)
             trees.tree.release(node)
-        assert trees.tree.pinned_block_count == 7
+        assert trees.tree.counts.pinned == 7
         assert trees.tree.pinned_blocks(trees.tree.top(MINE), shared + tokens(5, 3)) == 4
         assert trees.tree.pinned_blocks(trees.tree.top(MINE), shared[:100]) == 1
         trees.tree.unpin(one, forget=True)
-        assert (trees.tree.pinned_block_count, trees.used) == (6, 6)
+        assert (trees.tree.counts.pinned, trees.used) == (6, 6)
         trees.tree.unpin(other, forget=True)
-        assert (trees.tree.pinned_block_count, trees.used) == (0, 0)
+        assert (trees.tree.counts.pinned, trees.used) == (0, 0)
         trees.tree.check_integrity()
 
     def test_what_was_built_upon_a_cache_goes_with_it(self) -> None:
@@ -175,7 +176,7 @@ class TestPins:
         trees.tree.release(node)
         trees.tree.unpin(node, forget=True)
         assert trees.find(cache).end == 0
-        assert (trees.used, trees.tree.dead_block_count) == (3, 3)
+        assert (trees.used, trees.tree.counts.dead) == (3, 3)
         again = trees.grow(cache)
         late = trees.tree.add(reader, tokens(1, 2))  # it goes on, for itself alone
         assert late is not None
@@ -183,7 +184,7 @@ class TestPins:
         trees.tree.release(reader)
         assert trees.used == 3 + 2 + 1
         trees.tree.release(late)
-        assert (trees.used, trees.tree.dead_block_count) == (2, 0)
+        assert (trees.used, trees.tree.counts.dead) == (2, 0)
         trees.tree.release(again)
         trees.tree.check_integrity()
 

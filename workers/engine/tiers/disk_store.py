@@ -44,6 +44,7 @@ class DiskStore:
         self._incarnation = incarnation
         self._numbers = itertools.count()
         self._lock = Lock()
+        self._numbered: dict[Path, int] = {}  # the file that has each name, where this process wrote it
         self._sizes: dict[Path, int] = {}  # of all files of ours, also of those that are being written
         self._rejections: Counter[Rejection] = Counter()
         self._is_available = True
@@ -96,8 +97,10 @@ class DiskStore:
         if manifest.format != self.format:
             raise ValueError(f"this folder holds KV of {self.format}, not of {manifest.format}")
         size = kv_file.file_bytes(manifest)
-        path = self.folder / f"{self._incarnation}-{next(self._numbers)}{STAGING_SUFFIX}"
-        self._claim(path, size)
+        index = next(self._numbers)
+        number = index + 1  # 0 has what an earlier process wrote
+        path = self.folder / f"{self._incarnation}-{index}{STAGING_SUFFIX}"
+        self._claim(path, size, number)
         started = perf_counter()
         is_stored = False
         try:
@@ -108,9 +111,9 @@ class DiskStore:
             is_stored = True
         finally:
             if not is_stored:
-                self._try_to_remove(path)
+                self._try_to_remove(path, number)
         self.write_rate.observe(size, perf_counter() - started)
-        return KvFile(path, size, manifest, digest)
+        return KvFile(path, size, manifest, digest, number)
 
     def read_into(
         self,
@@ -125,41 +128,48 @@ class DiskStore:
         Nobody may see the windows before this returns. Raises FileRejected: the file has been counted and removed, the windows hold rubbish.
         """
         started = perf_counter()
-        with self._rejecting(file.path):
+        with self._rejecting(file.path, file.number):
             kv_file.read(file, slabs, windows, first_token=first_token)
         self.read_rate.observe(file.size_bytes, perf_counter() - started)
 
     def delete(self, *files: KvFile) -> None:
-        """Remove files, those that are gone included. On return they stay gone. Raises TierUnavailable: then ask again."""
+        """Remove files, those that are gone included. On return they stay gone. Raises TierUnavailable: then ask again.
+
+        A later file of the same name stays.
+        """
         with self._failures_named():
             for file in files:
-                self._remove(file.path)
+                self._remove(file.path, file.number)
             _sync(self.folder)
 
-    def _claim(self, path: Path, size_bytes: int) -> None:
+    def _claim(self, path: Path, size_bytes: int, number: int) -> None:
         with self._lock:
             used = sum(self._sizes.values())
             if used + size_bytes > self.limit_bytes:
                 raise DiskFull(size_bytes, used, self.limit_bytes)
-            self._sizes[path] = size_bytes
+            self._sizes[path], self._numbered[path] = size_bytes, number
 
     def _publish(self, staging: Path, path: Path) -> Path:
         """Give a whole file its name. Where the name is taken, the other file is the same."""
         with self._lock:
             staging.rename(path)
             self._sizes[path] = self._sizes.pop(staging)
+            self._numbered[path] = self._numbered.pop(staging)
         return path
 
-    def _remove(self, path: Path) -> None:
+    def _remove(self, path: Path, number: int = 0) -> None:
         with self._lock:
+            if self._numbered.get(path, 0) != number:
+                return
             with suppress(FileNotFoundError, NotADirectoryError):
                 path.unlink()
             self._sizes.pop(path, None)
+            self._numbered.pop(path, None)
 
-    def _try_to_remove(self, path: Path) -> None:
+    def _try_to_remove(self, path: Path, number: int = 0) -> None:
         """What cannot be removed now is not counted any more; the next start finds it, and tries again."""
         try:
-            self._remove(path)
+            self._remove(path, number)
         except OSError as error:
             with self._lock:
                 self._sizes.pop(path, None)
@@ -167,14 +177,14 @@ class DiskStore:
                 log.warning("a KV file that is not used cannot be removed: %s: %s", path.name, error.strerror)
 
     @contextmanager
-    def _rejecting(self, path: Path) -> Iterator[None]:
+    def _rejecting(self, path: Path, number: int = 0) -> Iterator[None]:
         try:
             yield
         except FileRejected as rejected:
             log.warning("KV file %s is not used: %s", path.name, rejected)
             with self._lock:
                 self._rejections[rejected.reason] += 1
-            self._try_to_remove(path)
+            self._try_to_remove(path, number)
             raise
 
     @contextmanager

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -40,12 +40,16 @@ _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class KvFile:
-    """A file whose header is right. digest: SHA-256 that its KV must have, which only reading it shows."""
+    """A file whose header is right. digest: SHA-256 that its KV must have, which only reading it shows.
+
+    number: which of the files of this name it is. Equal KV that is written again takes the name over.
+    """
 
     path: Path
     size_bytes: int
     manifest: Manifest
     digest: bytes
+    number: int = field(default=0, compare=False)
 
 
 def file_name(manifest: Manifest, digest: bytes) -> str:

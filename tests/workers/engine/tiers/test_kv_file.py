@@ -137,6 +137,7 @@ def test_a_system_that_moves_a_few_bytes_at_a_time_changes_nothing(
     assert torch.equal(raw(other, [(0, 64)]), given_sample.kv)
 
 
+@pytest.mark.trap("T24")
 def test_a_buffer_is_not_filled_again_before_it_was_hashed(
     tmp_path: Path, way: Callable[[torch.Tensor], ArenaBytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
