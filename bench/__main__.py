@@ -17,7 +17,7 @@ from bench.remote import ContestantFailed
 from bench.report import Circumstances, Outcome, as_json, claims, described, overview, rounded
 from bench.roster import OURS, OURS_HTTP, PEERS, ROSTER, installed_peers
 from bench.suite import BENCHMARKS, Run
-from bench.trees.walk import Violation
+from bench.trees.violation import Violation
 from bench.workload import Workload
 from core.settings import load_settings
 from workers.engine.loading.progress import silent

@@ -1,10 +1,12 @@
-"""Random walks through prefix trees and their pool, with everything that must hold checked as they go."""
+"""Random walks through prefix trees and their pool, and through all tiers of KV, with everything that must hold checked as they go."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from bench.trees.walk import Violation, Walk
+from bench.trees.tier_walk import TierWalk
+from bench.trees.violation import Violation
+from bench.trees.walk import Walk
 from workers.engine import tree as tree_module
 from workers.engine.blocks import BLOCK_TOKENS
 from workers.engine.keys import BlockKey
@@ -21,18 +23,19 @@ def count_walks(operations: int) -> int:
 
 
 def explore(operations: int, seed: int, tick: Callable[[str], None]) -> None:
-    """So many operations, in walks that each begin with an empty tree; in every other one most keys collide.
+    """So many operations, in walks that each begin with nothing: two through the tree, in the second of which most keys
+    collide, then two through all tiers, and so on.
 
     Raises Violation, which names the walk: the same seed takes it again.
     """
     for number in range(count_walks(operations)):
         tick(f"walk {number} of seed {seed}")
         count = min(WALK_OPERATIONS, operations - number * WALK_OPERATIONS)
-        if number % 2:
+        if number % 4 == 1:
             with colliding_keys():
-                _take(f"{seed}/{number}", count)
+                _take(Walk, f"{seed}/{number}", count)
         else:
-            _take(f"{seed}/{number}", count)
+            _take(TierWalk if number % 4 > 1 else Walk, f"{seed}/{number}", count)
 
 
 @contextmanager
@@ -47,8 +50,8 @@ def _few_keys(_: BlockKey, token_ids: tuple[int, ...]) -> list[BlockKey]:
     return [BlockKey(bytes([sum(token_ids[start : start + BLOCK_TOKENS]) % _KEYS])) for start in starts]
 
 
-def _take(name: str, operations: int) -> None:
-    walk, number = Walk(name), 0
+def _take(kind: type[Walk | TierWalk], name: str, operations: int) -> None:
+    walk, number = kind(name), 0
     try:
         for number in range(operations):
             walk.step()

@@ -17,8 +17,12 @@ def check_counts(
     read: list[Node],
     pinned: list[Node],
     copied: list[Node],
+    others: int = 0,
 ) -> None:
-    """Raise RuntimeError where a count is another. A node stands once in `read` for each reader, in `pinned` for each cache."""
+    """Raise RuntimeError where a count is another. A node stands once in `read` for each reader, in `pinned` for each cache.
+
+    others: blocks that are held by others than nodes.
+    """
     paths = {each for node in (*read, *pinned, *copied) for each in node.path()}
     alive = paths | set(tree.nodes())
     readers, pins, copies = Counter(read), Counter[Node](), Counter(copied)
@@ -32,14 +36,14 @@ def check_counts(
         actual = (node.readers, node.pins, node.copies)
         if expected != actual:
             raise RuntimeError(f"readers, pins and copies are {expected}, but counted as {actual}")
-    taken = sum(node.block_count for node in alive)
+    taken = others + sum(node.block_count for node in alive if node.segment is not None)
     if taken != segments.arena.pool.used_count:
         raise RuntimeError(f"{taken} blocks are held, but {segments.arena.pool.used_count} are taken")
     for top in tops:
         own = [node for node in alive if node.root is top.root]
-        counted = (top.root.block_count, top.root.pinned_block_count, top.root.node_count)
+        counted = (top.root.counts.resident, top.root.counts.pinned, top.root.node_count)
         held = (
-            sum(node.block_count for node in own),
+            sum(node.block_count for node in own if node.segment is not None),
             sum(node.block_count for node in own if node.pins),
             len(own),
         )

@@ -3,12 +3,26 @@
 Whoever reads the KV of another text, or of another project, reads other numbers.
 """
 
+from collections.abc import Iterable
+
 import torch
 
 from workers.engine.arena import Arena
+from workers.engine.blocks import BLOCK_TOKENS
 from workers.engine.copies import append
 from workers.engine.node import Node
-from workers.engine.segment import Segment
+from workers.engine.segment import Segment, Segments
+
+POISON = -1  # what lies where nobody has KV
+
+
+class PoisonedSegments(Segments):
+    """What was freed is spoiled at once, so that whoever still reads it is noticed."""
+
+    def free(self, segment: Segment) -> None:
+        super().free(segment)
+        for start, stop in segment.windows.of(0, segment.block_count * BLOCK_TOKENS):
+            self.arena.slabs[:, :, :, start:stop] = POISON
 
 
 def marks_of(token_ids: tuple[int, ...], owner: int) -> torch.Tensor:
@@ -25,8 +39,15 @@ def write(arena: Arena, segment: Segment, marks: torch.Tensor) -> None:
 def are_written(arena: Arena, path: list[Node], marks: torch.Tensor) -> bool:
     """Whether the path holds these, as keys and as values."""
     windows = [window for node in path if node.segment is not None for window in node.segment.filled()]
+    return are_equal(held(arena, windows), marks)
+
+
+def held(arena: Arena, windows: Iterable[tuple[int, int]]) -> torch.Tensor:
+    """What the arena's windows [start, stop) hold: keys and values, [2, tokens]."""
     parts = [arena.slabs[0, :, 0, start:stop, 0] for start, stop in windows]
-    if not parts:
-        return len(marks) == 0
-    held = torch.cat(parts, dim=1)
-    return held.shape[1] == len(marks) and bool((held == marks).all())
+    return torch.cat(parts, dim=1) if parts else torch.empty((2, 0), dtype=torch.int64)
+
+
+def are_equal(kv: torch.Tensor, marks: torch.Tensor) -> bool:
+    """Whether keys and values, [2, tokens], are these marks."""
+    return kv.shape[1] == len(marks) and bool((kv == marks).all())

@@ -12,18 +12,16 @@ import torch
 
 from bench.trees.expectations import check_counts, common_blocks
 from bench.trees.marks import are_written, marks_of, write
+from bench.trees.violation import Violation, require
 from bench.trees.wood import MINE, THEIRS, Tokens, wood
 from workers.engine.blocks import BLOCK_TOKENS
 from workers.engine.compaction import compact_one
 from workers.engine.node import Node
+from workers.engine.stored import Transfer
 
 _OLDEST_SECONDS = 100.0
 _OWNERS = (MINE, THEIRS)
 _MOST_PINS, _MOST_READERS = 6, 10
-
-
-class Violation(Exception):  # noqa: N818 - what it is
-    """Something that must hold does not."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +53,7 @@ class Walk:
         self._filling: list[Hold] = []  # requests
         self._builds: list[Hold] = []
         self._pins: list[Hold] = []
-        self._copies: list[Node] = []
+        self._copies: list[Transfer] = []
         self._stranger = len(_OWNERS)
         self._parts = {
             (count, seed): tuple(random.Random(f"{count}/{seed}").choices(range(320), k=count * BLOCK_TOKENS))  # noqa: S311
@@ -80,13 +78,13 @@ class Walk:
             tops=[self._tree.top(owner) for owner in _OWNERS],
             read=[hold.node for hold in (*self._readers, *computing)],
             pinned=[hold.node for hold in (*self._pins, *self._builds)],
-            copied=self._copies,
+            copied=[part for transfer in self._copies for part in transfer.parts if isinstance(part, Node)],
         )
         for hold in (*self._pins, *self._readers[:2]):
             self._check_written(hold)
             if hold.can_be_found and hold.owner is not None:
                 found = self._tree.match(self._tree.top(hold.owner), hold.text)
-                _require(found.node is hold.node, "what is pinned or read cannot be found")
+                require(found.node is hold.node, "what is pinned or read cannot be found")
 
     def finish(self) -> None:
         while self._copies:
@@ -100,7 +98,7 @@ class Walk:
         self._readers, self._filling, self._pins = [], [], []
         self._tree.evict(self._block_count)
         self.check()
-        _require(self._wood.used == 0, "blocks are taken that nobody holds")
+        require(self._wood.used == 0, "blocks are taken that nobody holds")
 
     def _read(self) -> None:
         """A request: it reads what is there, and computes the rest unless another does so just now."""
@@ -186,7 +184,7 @@ class Walk:
             others = [each for each in (*self._pins, *self._builds) if each.owner == hold.owner]
             kept = max((common_blocks(hold.text, each.text) for each in others), default=0)
             found = self._tree.match(self._tree.top(hold.owner), hold.text).node
-            _require(found.end <= kept * BLOCK_TOKENS, "what was deleted is still found")
+            require(found.end <= kept * BLOCK_TOKENS, "what was deleted is still found")
 
     def _evict(self) -> None:
         self._tree.evict(self._dice.randrange(1, 10))
@@ -203,15 +201,15 @@ class Walk:
         ready = [hold.node for hold in (*self._readers, *self._pins) if hold.node.segment is not None]
         if ready and len(self._copies) < 2:
             node = self._dice.choice(ready)
-            node.copies += 1
-            self._copies.append(node)
+            self._copies.append(Transfer([node]))
 
     def _end_copy(self) -> None:
         if self._copies:
-            node = self._copies.pop(self._dice.randrange(len(self._copies)))
-            self._tree.acquire(node)
-            node.copies -= 1
-            self._tree.release(node)
+            transfer = self._copies.pop(self._dice.randrange(len(self._copies)))
+            transfer.end()
+            for part in transfer.parts:
+                if isinstance(part, Node):
+                    self._tree.settle(part)
 
     def _draw_text(self) -> Tokens:
         """Few beginnings, many ends."""
@@ -227,8 +225,8 @@ class Walk:
         match = self._tree.match(self._tree.top(owner), text)
         hold = Hold(match.node, text, marks_of(text, number), owner)
         known = tuple(token for node in match.node.path() for token in node.token_ids)
-        _require(known == text[: len(known)], "another text was found than was asked for")
-        _require(not match.node.is_dead, "what has ended was found")
+        require(known == text[: len(known)], "another text was found than was asked for")
+        require(not match.node.is_dead, "what has ended was found")
         self._tree.acquire(match.node)
         self._check_written(hold)
         return hold, match.filling is not None
@@ -242,13 +240,8 @@ class Walk:
     def _check_written(self, hold: Hold) -> None:
         path = hold.node.path()
         are_right = are_written(self._segments.arena, path, hold.marks[: hold.node.end])
-        _require(are_right, "the KV of another text stands where this one's must")
+        require(are_right, "the KV of another text stands where this one's must")
 
     def _shorten(self, hold: Hold) -> None:
         """A reader's text ends with its node."""
         hold.text, hold.marks = hold.text[: hold.node.end], hold.marks[: hold.node.end]
-
-
-def _require(holds: bool, words: str) -> None:
-    if not holds:
-        raise Violation(words)

@@ -1,4 +1,4 @@
-"""10,000 operations of the walk that `bench invariants` takes a million of, and proof that it finds faults."""
+"""20,000 operations of the walks that `bench invariants` takes a million of, and proof that they find faults."""
 
 import random
 from collections.abc import Callable
@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 
 from bench.invariants import WALK_OPERATIONS, count_walks, explore
-from bench.trees.walk import Violation
+from bench.trees.violation import Violation
 from workers.engine import compaction, tree as tree_module
+from workers.engine.kept_files import KeptFiles
+from workers.engine.kept_host import KeptHost
 from workers.engine.keys import BlockKey
-from workers.engine.node import Node
+from workers.engine.node import Counts, Node
+from workers.engine.residence import Residence
 from workers.engine.segment import Segment
+from workers.engine.stored import FileCopy, Stored
 from workers.engine.tree import PrefixTree
 
 
@@ -20,8 +24,8 @@ from workers.engine.tree import PrefixTree
 @pytest.mark.trap("T36")
 def test_whatever_is_done_everything_holds() -> None:
     ticks: list[str] = []
-    explore(10_000, seed=1, tick=ticks.append)
-    assert len(ticks) == count_walks(10_000) == 4
+    explore(20_000, seed=1, tick=ticks.append)
+    assert len(ticks) == count_walks(20_000) == 8
 
 
 def test_a_walk_can_be_shorter() -> None:
@@ -33,8 +37,8 @@ def _forget_nothing(self: PrefixTree, node: Node) -> None:
     pass
 
 
-def _count_wrong(self: PrefixTree, node: Node, block_count: int) -> None:
-    node.root.pinned_block_count += block_count
+def _count_wrong(self: Counts, node: Node, sign: int) -> None:
+    self.pinned += sign * node.block_count * (node.pins > 1)
 
 
 def _by_key_alone(node: Node, keys: list[BlockKey], _: tuple[int, ...], position: int) -> int:
@@ -53,29 +57,60 @@ def _keep_dead(self: PrefixTree, node: Node) -> None:
         settle(self, node)
 
 
+def _keep_the_file(self: KeptFiles, part: Stored) -> None:
+    copy = part.file
+    if copy is not None:
+        self._set(part, None)
+        copy.parts.remove(part)
+
+
+def _say_it_is_there(self: Residence, copy: FileCopy, parts: list[Stored]) -> None:
+    load_file(self, copy, parts)
+    for part in parts:
+        assert part.segment is not None
+        part.segment.length = len(part.token_ids)
+
+
+def _leave_out_the_upper(self: PrefixTree, node: Node, block_count: int) -> Node:
+    upper = divide(self, node, block_count)
+    for transfer in upper.transfers:
+        transfer.parts.remove(upper)
+    upper.transfers.clear()
+    return upper
+
+
+def _give_up_the_only_copy(self: KeptHost, node: Node) -> None:
+    self.discard(node)
+
+
 def _evict_what_is_read(self: PrefixTree, block_count: int) -> None:
     leaves = [node for node in self.nodes() if node.readers and not node.children and not node.pins]
     if leaves and random.Random(block_count).random() < 0.5:
         self._remove(leaves[0])
 
 
-settle = PrefixTree._settle
+settle, divide = PrefixTree.settle, PrefixTree._divide
+load_file = Residence._load_file
 
 
 @pytest.mark.parametrize(
     ("where", "name", "fault"),
     [
         (PrefixTree, "forget", _forget_nothing),
-        (PrefixTree, "_count_pinned", _count_wrong),
-        (PrefixTree, "_settle", _keep_dead),
+        (Counts, "add", _count_wrong),
+        (PrefixTree, "settle", _keep_dead),
         (PrefixTree, "evict", _evict_what_is_read),
         (tree_module, "_agreeing_blocks", _by_key_alone),
         (compaction, "append_segment", _copy_nothing),
+        (KeptFiles, "discard", _keep_the_file),
+        (KeptHost, "_give_up", _give_up_the_only_copy),
+        (Residence, "_load_file", _say_it_is_there),
+        (PrefixTree, "_divide", _leave_out_the_upper),
     ],
 )
 def test_faults_are_found(
     monkeypatch: pytest.MonkeyPatch, where: Any, name: str, fault: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr(where, name, fault)
-    with pytest.raises(Violation, match=r"walk 3/\d, operation \d+: \w+: "):
-        explore(10_000, seed=3, tick=lambda _: None)
+    with pytest.raises(Violation, match=r"walk 3/\d+, operation \d+: \w+: "):
+        explore(30_000, seed=3, tick=lambda _: None)
