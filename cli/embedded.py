@@ -115,7 +115,7 @@ def _running(
     metrics: Metrics,
 ) -> Iterator[tuple[Engine, Runtime]]:
     """Engine, runtime and sweeper; the rebuild of live caches goes on behind their back."""
-    kv_folder = settings.kv_dir or settings.data_dir / "kv"
+    kv_folder = settings.data_dir / "kv" if settings.kv_dir is None else settings.kv_dir / "headstart-kv"
     engine = start_engine(folder, settings, served_model.fingerprint, kv_folder=kv_folder)
     engine.report_to(metrics)  # what it did to warm up is not told
     metrics.model_info.labels(

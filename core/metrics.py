@@ -58,7 +58,7 @@ class Metrics:
             "KV that caches hold, each block once, in whatever tier.",
         )
         self.kv_evicted_tokens = self._counter(
-            "headstart_kv_evicted_tokens_total", "Tokens whose KV was dropped to make room.", ("tier",)
+            "headstart_kv_evicted_tokens_total", "Tokens whose KV a tier dropped to make room.", ("tier",)
         )
         self.kv_demoted_tokens = self._counter(
             "headstart_kv_demoted_tokens_total",

@@ -24,7 +24,7 @@ class Settings(BaseSettings):
 
     data_dir: Path = Field(
         default_factory=lambda: user_data_path("headstart"),
-        description="Folder of the database, the secret file and the lock. One embedded server uses it at a time.",
+        description="Folder of the database, the secret file, KV files and the lock. One embedded server uses it at a time.",
     )
     model_cache_dir: Path = Field(
         default_factory=lambda: user_cache_path("headstart") / "models",
@@ -75,7 +75,8 @@ class Settings(BaseSettings):
         description="Memory for KV beside a GPU's own, in bytes. Unset: half of what the process may use, with a GPU; without one, none.",
     )
     kv_dir: Path | None = Field(
-        None, description="Folder for KV files, of one server at a time. Unset: kv in the data folder."
+        None,
+        description="Folder in which a folder of ours is made for KV files, for one server at a time. Unset: kv in the data folder. Empty the old one when this is changed.",
     )
     kv_disk_bytes: int | None = Field(
         None,
@@ -107,7 +108,7 @@ class Settings(BaseSettings):
     max_cached_tokens_per_project: int | None = Field(
         None,
         ge=0,
-        description="Most tokens in a project's live caches of one model. Unset: the arena is the limit.",
+        description="Most tokens in a project's live caches of one model. Unset: what caches may hold of the slowest tier is the limit.",
     )
     max_body_bytes: int = Field(32 << 20, ge=1, description="Largest request body, in bytes.")
     max_json_depth: int = Field(64, ge=8, le=_DEEPEST_JSON, description="Deepest nesting of a request body.")

@@ -53,8 +53,10 @@ class _Rebuild:
         )
     )
 
+    has_failed: bool = False
+
     def set(self, error: AppError) -> None:
-        self.error = error
+        self.error, self.has_failed = error, True
 
 
 class Runtime:
@@ -150,7 +152,7 @@ class Runtime:
         def on_end(ending: Ending, error: AppError | None) -> None:
             if ending != Ending.PREFIX_MISSING:
                 self._end_candidate(generation, candidate, ending, error)
-            elif rebuild is not None:
+            elif rebuild is not None and rebuild.has_failed:
                 self._end_candidate(generation, candidate, Ending.FAILED, rebuild.error)
             elif index == 0:  # all of them are told
                 self._rebuild_and_submit(generation)

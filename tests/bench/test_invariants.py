@@ -79,8 +79,8 @@ def _leave_out_the_upper(self: PrefixTree, node: Node, block_count: int) -> Node
     return upper
 
 
-def _give_up_the_only_copy(self: KeptHost, node: Node) -> None:
-    self.discard(node)
+def _may_leave_the_only_copy(_: KeptHost, node: Node) -> bool:
+    return node.host is not None and not node.transfers
 
 
 def _evict_what_is_read(self: PrefixTree, block_count: int) -> None:
@@ -103,7 +103,7 @@ load_file = Residence._load_file
         (tree_module, "_agreeing_blocks", _by_key_alone),
         (compaction, "append_segment", _copy_nothing),
         (KeptFiles, "discard", _keep_the_file),
-        (KeptHost, "_give_up", _give_up_the_only_copy),
+        (KeptHost, "_may_leave", _may_leave_the_only_copy),
         (Residence, "_load_file", _say_it_is_there),
         (PrefixTree, "_divide", _leave_out_the_upper),
     ],

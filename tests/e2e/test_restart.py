@@ -87,7 +87,7 @@ def test_what_lies_on_disk_is_not_computed_again(home: Home) -> None:
     without = home.start(kv_disk_bytes=0)
     assert home.customer(without).ask(QUESTION, kept) == answer
     assert rebuilt(without.log()) == [kept]
-    assert not list(files.glob("*"))
+    assert not list(files.glob("*.kv"))
     assert without.terminate() == 0
 
 

@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 _IDLE_SECONDS = 0.5
 _AGEING_SECONDS = 60.0
+_CLAIMING_SECONDS = 30.0  # in which what is found at start waits for builds that have no room so far
 _LONGEST_AUTOMATIC_SECONDS = 24 * 3600.0
 
 
@@ -141,7 +142,7 @@ class Engine:
                     f"{limit} requests are running or waiting already. Try again in a moment.",
                     retry_after_seconds=1,
                 )
-            if not self._leave(lambda: self._scheduler.add_sequence(sequence, self._end)):
+            if not self._leave(lambda: self._add_sequence(sequence)):
                 raise _stopped()
             self._open_count += count
 
@@ -152,7 +153,7 @@ class Engine:
         """
         metrics = self._metrics
         build.listeners.insert(0, lambda ending, _: metrics.build_ended(build, ending))
-        if not self._leave(lambda: self._scheduler.add_build(build)):
+        if not self._leave(lambda: self._add_build(build)):
             raise _stopped()
 
     def cancel(self, identifier: str) -> None:
@@ -207,6 +208,7 @@ class Engine:
                 return
             self._scheduler.admit(self._end)
             self._forget_found()
+            self._age()
             self._residence.writes.tend(is_full=False)
             work = self._scheduler.next_rows()
             if not work:
@@ -227,23 +229,45 @@ class Engine:
         A count that is wrong ends the engine, with its log: what is read might be another project's.
         """
         self._metrics.tell()
-        has_aged = time.monotonic() >= self._next_ageing
-        if has_aged:
-            self._next_ageing = time.monotonic() + _AGEING_SECONDS
-            self._tree.forget_older_than(_LONGEST_AUTOMATIC_SECONDS)
-            self._residence.retry()
+        has_aged = self._age()
+        self._residence.writes.tend(is_full=False)
         if has_aged or not self._is_in_order:
             self._is_in_order = not compact_one(self._tree, self._segments)
             self._tree.check_integrity()
 
+    def _age(self) -> bool:
+        """Each minute, busy or not: forget what is too old, try again what did not work. Whether it was time."""
+        if time.monotonic() < self._next_ageing:
+            return False
+        self._next_ageing = time.monotonic() + _AGEING_SECONDS
+        self._tree.forget_older_than(_LONGEST_AUTOMATIC_SECONDS)
+        self._residence.retry()
+        for pin in self._scheduler.pins:
+            self._residence.writes.keep(pin.piece or pin.node)
+        return True
+
     def _forget_found(self) -> None:
         """What a deleted cache has left is not told from what requests have: all that no cache pins goes."""
-        if self._found_before is None or self._scheduler.has_unplaced_builds:
+        if self._found_before is None:
+            return
+        if self._scheduler.has_unplaced_builds and time.monotonic() < self._found_before + _CLAIMING_SECONDS:
             return
         self._tree.forget_made_before(self._found_before)
         if self._residence.files is not None:
             self._residence.files.forget_unclaimed_pieces()
         self._found_before = None
+
+    def _add_build(self, build: Build) -> None:
+        try:
+            self._scheduler.add_build(build)
+        except Exception as error:  # noqa: BLE001 - logged where it is told
+            self._scheduler.refuse_build(build, error, self._end)
+
+    def _add_sequence(self, sequence: Sequence) -> None:
+        try:
+            self._scheduler.add_sequence(sequence, self._end)
+        except Exception as error:  # noqa: BLE001 - logged where it is told
+            self._scheduler.refuse(sequence, error, self._end)
 
     def _begin_stop(self) -> None:
         self._stopping = True

@@ -3,10 +3,12 @@
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 
 from workers.engine.blocks import BLOCK_TOKENS
+from workers.engine.fair_order import fair_order
 from workers.engine.keys import BlockKey, block_keys, piece_key
-from workers.engine.node import Node
+from workers.engine.node import Node, Root
 from workers.engine.piece import Piece
 from workers.engine.stored import FileCopy, Stored
 from workers.engine.tiers.disk_store import DiskStore
@@ -20,6 +22,7 @@ class KeptFiles:
     """A file goes as soon as one of the parts it holds has ended, for it holds a customer's tokens.
 
     on_bare: told of each other part of it that a cache pins and that lies in the arena still.
+    evicted_token_count: tokens whose files were removed to make room, since the start.
     """
 
     def __init__(
@@ -30,6 +33,9 @@ class KeptFiles:
         clock: Callable[[], float],
         on_bare: Callable[[Stored], None],
     ) -> None:
+        self.evicted_token_count = 0
+        # By project: what was used last at that moment or before has given way, and would again.
+        self._given_up_at: dict[Root, int] = {}
         self._lost: list[Stored] = []
         self._tree = tree
         self._disk = disk
@@ -39,13 +45,12 @@ class KeptFiles:
         self._copies: set[FileCopy] = set()
         self._pieces: dict[str, KvFile] = {}  # found at start, by cache
         self._undeleted: list[KvFile] = []
+        self._removing: list[KvFile] = []
+        self._has_scanned = False
 
     def find(self) -> None:
         """At start: know what an earlier process left, and remove what is of no use."""
-        try:
-            files = self._disk.scan()
-        except TierError:
-            return  # the log has it
+        files = self._scan()
         nodes: dict[BlockKey, Node] = {}  # by each of their blocks
         for file in files:
             if file.manifest.owner:
@@ -53,6 +58,19 @@ class KeptFiles:
                 self._pieces[file.manifest.owner] = file
             else:
                 self._find_node(file, nodes)
+
+    @property
+    def is_known(self) -> bool:
+        """What is there is known: until then nothing is written, or it would never be counted."""
+        return self._has_scanned
+
+    def _scan(self) -> list[KvFile]:
+        try:
+            files = self._disk.scan()
+        except TierError:  # the log has it
+            return []
+        self._has_scanned = True
+        return files
 
     def _find_node(self, file: KvFile, nodes: dict[BlockKey, Node]) -> None:
         manifest = file.manifest
@@ -113,7 +131,7 @@ class KeptFiles:
             self._set(part, None)
             if part.is_lost:
                 self._lost.append(part)
-            elif not isinstance(part, Node) or part.pins:
+            elif is_pinned(part):
                 self._on_bare(part)
         copy.parts = []
         copy.is_doomed = True
@@ -125,21 +143,36 @@ class KeptFiles:
             self._remove(copy.file)
 
     def make_room(self, full: DiskFull, before: Stored) -> bool:
-        """Remove files of automatic KV, the least used first, so that `before` fits; for automatic KV only older ones.
+        """Remove files of automatic KV so that `before` fits, of the project that has most, the least used first; for automatic KV
+        only older ones.
 
         False where that is not enough.
         """
-        is_pinned = not isinstance(before, Node) or before.pins > 0
         removable = [
-            c for c in self._copies if _is_automatic(c) and (is_pinned or _used_at(c) < before.used_at)
+            c
+            for c in self._copies
+            if _is_automatic(c) and (is_pinned(before) or _used_at(c) < before.used_at)
         ]
         missing = full.needed_bytes
-        for copy in sorted(removable, key=lambda c: (_used_at(c), -c.file.manifest.position)):
+        for copy in fair_order(removable, _root, lambda c: c.file.size_bytes, _age_key):
             if missing <= 0:
                 break
             missing -= copy.file.size_bytes
+            self.evicted_token_count += sum(len(part.token_ids) for part in copy.parts)
+            self._note_given_up(_root(copy), _used_at(copy))
             self.drop(copy)
+        if missing > 0 and isinstance(before, Node):
+            self._note_given_up(before.root, before.used_at)
         return missing <= 0
+
+    def may_keep(self, part: Stored) -> bool:
+        """Whether to write a file of it is of any use: automatic KV that gives way at once only wears the disk."""
+        return (
+            not isinstance(part, Node) or part.pins > 0 or part.used_at > self._given_up_at.get(part.root, 0)
+        )
+
+    def _note_given_up(self, root: Root, used_at: int) -> None:
+        self._given_up_at[root] = max(self._given_up_at.get(root, 0), used_at)
 
     def take_lost(self) -> list[Stored]:
         """Parts of removed files that lie nowhere else, each told once."""
@@ -147,16 +180,28 @@ class KeptFiles:
         return lost
 
     def retry(self) -> None:
-        """Remove what could not be removed before."""
+        """Remove what could not be removed before, and what an earlier process left, where that could not be read at start."""
+        self._given_up_at.clear()
+        for file in [] if self._has_scanned else self._scan():
+            self._remove(file)
         undeleted, self._undeleted = self._undeleted, []
         for file in undeleted:
             self._remove(file)
+
+    def remove_automatic(self) -> None:
+        """At the end, when nothing is under way: remove what no cache pins, and what could not be removed before."""
+        copies = [copy.file for copy in self._copies if _is_automatic(copy)]
+        with suppress(TierError):  # the log has it, and the next start finds them
+            self._disk.delete(*copies, *self._pieces.values(), *self._undeleted, *self._removing)
 
     def _remove(self, file: KvFile | None) -> None:
         if file is None:
             return
 
+        self._removing.append(file)
+
         def end(outcome: "Future[None]") -> None:
+            self._removing.remove(file)
             if outcome.exception() is not None:
                 self._undeleted.append(file)
 
@@ -167,8 +212,21 @@ class KeptFiles:
             part.file = copy
 
 
+def is_pinned(part: Stored) -> bool:
+    """A cache has it."""
+    return not isinstance(part, Node) or part.pins > 0
+
+
 def _is_automatic(copy: FileCopy) -> bool:
-    return all(isinstance(part, Node) and not part.pins and not part.transfers for part in copy.parts)
+    return all(not (is_pinned(part) or part.transfers) for part in copy.parts)
+
+
+def _root(copy: FileCopy) -> Root:
+    return next(part.root for part in copy.parts if isinstance(part, Node))
+
+
+def _age_key(copy: FileCopy) -> tuple[int, int]:
+    return _used_at(copy), -copy.file.manifest.position
 
 
 def _used_at(copy: FileCopy) -> int:

@@ -1,6 +1,7 @@
 """Whose KV lies in host memory, beside a device's arena, and what makes room there. Called on the engine thread."""
 
 from workers.engine.blocks import blocks_for
+from workers.engine.fair_order import fair_order
 from workers.engine.node import Node
 from workers.engine.segment import Segment
 from workers.engine.stored import Stored, Transfer
@@ -9,10 +10,12 @@ from workers.engine.tree import PrefixTree
 
 
 class KeptHost:
-    """is_full: there was no room the last time that it was asked for."""
+    """is_full: there was no room the last time that it was asked for. evicted_token_count: tokens whose copies gave way to others, since
+    the start."""
 
     def __init__(self, tree: PrefixTree, host: HostStore) -> None:
         self.is_full = False
+        self.evicted_token_count = 0
         self._tree = tree
         self._host = host
 
@@ -25,8 +28,10 @@ class KeptHost:
         """A place, instead of what was used longer ago; None where there is none."""
         segments, count = self._host.segments, blocks_for(len(part.token_ids))
         if not segments.arena.pool.can_allocate(count):
-            older = [n for n in self._tree.nodes() if n.host is not None and n.used_at < part.used_at]
-            for node in sorted(older, key=lambda n: (n.used_at, -n.begin)):
+            older = [n for n in self._tree.nodes() if n.used_at < part.used_at and self._may_leave(n)]
+            for node in fair_order(
+                older, lambda n: n.root, lambda n: n.block_count, lambda n: (n.used_at, -n.begin)
+            ):
                 if segments.arena.pool.can_allocate(count):
                     break
                 self._give_up(node)
@@ -53,10 +58,14 @@ class KeptHost:
             self._set(part, None)
             self.is_full = False
 
+    def _may_leave(self, node: Node) -> bool:
+        """Not while it is read, and not where it is the only copy of a cache's KV below the arena."""
+        return node.host is not None and not node.transfers and not (node.pins and node.file is None)
+
     def _give_up(self, node: Node) -> None:
-        """Unless it is needed: while it is read, and where a cache's KV lies nowhere else."""
-        if node.transfers or (node.pins and node.segment is None and node.file is None):
+        if not self._may_leave(node):  # it was forgotten meanwhile, with what stood behind it
             return
+        self.evicted_token_count += len(node.token_ids)
         self.discard(node)
         if node.is_lost and node.is_findable:
             self._tree.forget(node)

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class KvTier(StrEnum):
-    """The slowest place that a request had to wait for; the values are stable, since they are labels of metrics."""
+    """The slowest place that a request had to wait for, the quickest first; the values are stable, since they are labels of metrics."""
 
     NONE = "none"  # nothing was there
     DEVICE = "device"

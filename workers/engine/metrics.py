@@ -24,7 +24,7 @@ Key = TypeVar("Key")
 
 
 class EngineMetrics:
-    """Counts from now on: what the engine did before is not told."""
+    """Counts from now on: what the engine did before is not told, but for KV files that it rejected."""
 
     def __init__(
         self,
@@ -44,7 +44,8 @@ class EngineMetrics:
         )
         self._skipped = metrics.prefill_tokens_skipped
         self._time_to_first_token = metrics.time_to_first_token
-        self._mirrored = [_Mirrored(*each) for each in _totals(metrics, tree, residence)]
+        self._mirrored = [_Mirrored(*each, told=each[1]()) for each in _totals(metrics, tree, residence)]
+        self._mirrored += _rejections(metrics, residence)
         self._asked_rebuilds = metrics.rebuilds.labels("asked")
         self._background_rebuilds = metrics.rebuilds.labels("background")
         self._step_seconds = metrics.step_seconds
@@ -127,12 +128,12 @@ def _mirror_below(metrics: Metrics, residence: Residence, tier: KvTier) -> None:
 
 
 class _Mirrored:
-    """A counter that follows a total from now on."""
+    """A counter that follows a total, but for what counts as told already."""
 
-    def __init__(self, counter: Counter, total: Callable[[], int]) -> None:
+    def __init__(self, counter: Counter, total: Callable[[], int], *, told: int = 0) -> None:
         self._counter = counter
         self._total = total
-        self._told = total()
+        self._told = told
 
     def tell(self) -> None:
         total = self._total()
@@ -146,14 +147,22 @@ def _totals(
 ) -> Iterator[tuple[Counter, Callable[[], int]]]:
     counts = residence.counts
     yield metrics.kv_evicted_tokens.labels(_DEVICE), lambda: tree.evicted_block_count * BLOCK_TOKENS
-    yield metrics.kv_demoted_tokens, lambda: tree.demoted_block_count * BLOCK_TOKENS
+    yield (
+        metrics.kv_demoted_tokens,
+        lambda: tree.demoted_block_count * BLOCK_TOKENS + counts.demoted_of_pieces,
+    )
     yield metrics.kv_lost_tokens, lambda: counts.lost
     yield metrics.kv_choices.labels("load"), lambda: counts.loads
     yield metrics.kv_choices.labels("recompute"), lambda: counts.recomputes
     for tier in residence.bytes_below():
         yield metrics.kv_promoted_tokens.labels(tier), _total_of(lambda: counts.promoted, tier)
+        yield metrics.kv_evicted_tokens.labels(tier), _total_of(residence.evicted_below, tier)
+
+
+def _rejections(metrics: Metrics, residence: Residence) -> Iterator[_Mirrored]:
+    """Those at the start of the engine too: that is where most files are looked at."""
     for reason in residence.rejections():
-        yield metrics.kv_files_rejected.labels(reason), _total_of(residence.rejections, reason)
+        yield _Mirrored(metrics.kv_files_rejected.labels(reason), _total_of(residence.rejections, reason))
 
 
 def _total_of(totals: Callable[[], Mapping[Key, int]], key: Key) -> Callable[[], int]:

@@ -42,13 +42,15 @@ class Bringing(Enum):
 
 @dataclass(slots=True)
 class TierCounts:
-    """Totals since start, in tokens. loads, recomputes: how often either was chosen. lost: because no copy could be had."""
+    """Totals since start, in tokens. loads, recomputes: how often either was chosen. lost: because no copy could be had.
+    demoted_of_pieces: the tree counts those of nodes."""
 
     promoted: Counter[KvTier] = field(default_factory=Counter)
     recomputed: int = 0
     lost: int = 0
     loads: int = 0
     recomputes: int = 0
+    demoted_of_pieces: int = 0
 
 
 class Residence:
@@ -101,7 +103,7 @@ class Residence:
         """A cache's last tokens, where an earlier process has left them."""
         return None if self.files is None else self.files.find_piece(cache_id, node, token_ids)
 
-    def bring(self, parts: Sequence[Stored]) -> Bringing:
+    def bring(self, parts: Sequence[Stored], *, may_allocate: bool = True) -> Bringing:
         """Have all parts of a path in the arena, given in order."""
         absent = [part for part in parts if not part.is_ready and not part.transfers]
         if not absent:
@@ -112,15 +114,16 @@ class Residence:
         if lost:
             self._lost += lost
             return Bringing.LOST
-        if not self._give_room(parts, absent):
+        if not (may_allocate and self._give_room(parts, absent)):
             return Bringing.FULL
         self.counts.loads += 1
-        for part in [part for part in absent if part.host is not None]:
-            self._load_from_host(part)
-        on_disk = [part for part in absent if part.host is None]
-        for copy, group in groupby(on_disk, key=lambda part: part.file):
-            assert copy is not None, "it is not lost"
-            self._load_file(copy, list(group))
+        # Parts that one read takes must adjoin: one that lies in host memory stands between two of its file.
+        for copy, group in groupby(absent, key=lambda part: None if part.host is not None else part.file):
+            if copy is not None:
+                self._load_file(copy, list(group))
+                continue
+            for part in group:
+                self._load_from_host(part)
         return Bringing.COMING
 
     def is_worth_loading(self, absent: Sequence[Stored]) -> bool:
@@ -154,7 +157,7 @@ class Residence:
         lost, self._lost = self._lost, []
         lost += [] if self.files is None else self.files.take_lost()
         lost = list(dict.fromkeys(lost))
-        self.counts.lost += sum(len(part.token_ids) for part in lost if part.is_lost)
+        self.counts.lost += sum(len(part.token_ids) for part in lost if part.is_lost and _is_held(part))
         return lost
 
     def demote_pieces(self, pieces: Sequence[Piece], count: int) -> None:
@@ -162,6 +165,7 @@ class Residence:
         for piece in pieces:
             if count and piece.is_ready and piece.has_copy and not (piece.transfers or piece.node.readers):
                 self._take(piece)
+                self.counts.demoted_of_pieces += len(piece.token_ids)
                 count -= 1
 
     def bytes_below(self) -> dict[KvTier, tuple[int, int]]:
@@ -174,15 +178,27 @@ class Residence:
             below[KvTier.DISK] = (self._disk.used_bytes, self._disk.limit_bytes)
         return below
 
+    def evicted_below(self) -> dict[KvTier, int]:
+        """Of each tier below the arena: tokens whose copies there were dropped to make room, since the start."""
+        evicted: dict[KvTier, int] = {}
+        if self._kept_host is not None:
+            evicted[KvTier.HOST] = self._kept_host.evicted_token_count
+        if self.files is not None:
+            evicted[KvTier.DISK] = self.files.evicted_token_count
+        return evicted
+
     def rejections(self) -> dict[Rejection, int]:
         """KV files that were not used, and removed, since the start."""
         return {} if self._disk is None else self._disk.rejections()
 
     def slowest_tier(self, parts: Sequence[Stored]) -> KvTier:
         """Where the part lies that takes longest to be had."""
-        if any(part.is_absent and part.host is None for part in parts):
+        below = [
+            part for part in parts if part.has_copy and not part.is_ready
+        ]  # also what is on its way from there
+        if any(part.host is None for part in below):
             return KvTier.DISK
-        return KvTier.HOST if any(part.is_absent for part in parts) else KvTier.DEVICE
+        return KvTier.HOST if below else KvTier.DEVICE
 
     def retry(self) -> None:
         """Now and then: what did not work may work now."""
@@ -191,8 +207,12 @@ class Residence:
             self.files.retry()
 
     def stop(self) -> None:
-        """Return when nothing is read or written any more."""
+        """Return when nothing is read or written any more, and what must not outlive the process is gone."""
         self._moves.stop()
+        if self.files is not None:
+            self.files.remove_automatic()
+        if self._disk is not None:
+            self._disk.release()
 
     def _give_room(self, parts: Sequence[Stored], absent: list[Stored]) -> bool:
         """A place for each absent part, or for none. What is there of the path stays there meanwhile."""
@@ -230,6 +250,8 @@ class Residence:
         disk, files = self._disk, self.files
         assert disk is not None, "the file is on it"
         assert files is not None, "the file is one of them"
+        ends = [part.begin + len(part.token_ids) for part in parts]
+        assert [part.begin for part in parts[1:]] == ends[:-1], "they adjoin"
         transfer, windows = Transfer(parts), [window for part in parts for window in part.windows]
         first = parts[0].begin - copy.file.manifest.position
         copy.load_count += 1
@@ -265,6 +287,8 @@ class Residence:
                 assert part.segment is not None, "a transfer keeps it"
                 part.segment.length = len(part.token_ids)
                 self.counts.promoted[source] += len(part.token_ids)
+                if part.file is None and _is_held(part):
+                    self.writes.keep(part)
         self._settle(transfer.parts)
 
     def _lose_copies(self, parts: Sequence[Stored]) -> None:
@@ -290,3 +314,8 @@ class Residence:
                 self._tree.settle(part)
             elif isinstance(part, Piece) and part.is_unread and not part.transfers:
                 self._take(part)
+
+
+def _is_held(part: Stored) -> bool:
+    """A cache that lives has it."""
+    return part.pins > 0 if isinstance(part, Node) else part.is_findable

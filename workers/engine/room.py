@@ -18,6 +18,7 @@ from workers.engine.piece import Piece
 from workers.engine.residence import Bringing, Residence
 from workers.engine.segment import Segment, Segments
 from workers.engine.sequence import Build, Pin, Sequence
+from workers.engine.stored import Stored
 from workers.engine.tree import PrefixTree
 
 
@@ -65,20 +66,29 @@ class Room:
 
     def place_build(self, build: Build) -> Placing:
         """Pin what is there of its path, and give it room for the rest."""
-        tree, tokens = self._tree, build.block_token_ids
-        match = tree.match(tree.top(build.namespace), tokens)
+        tokens = build.block_token_ids
+        match = self._tree.match(self._tree.top(build.namespace), tokens)
         if match.filling is not None:
             return Placing.FILLING
         node, rest = match.node, tokens[match.node.end :]
         piece = None
         if build.piece_token_ids and not rest:
             piece = self._residence.find_piece(build.cache_id, node, build.piece_token_ids)
-        if rest or (build.piece_token_ids and piece is None):
-            bringing = self._residence.bring(node.path())
-            if bringing is not Bringing.READY:
-                return _WAITING[bringing]
+        if not rest and (piece or not build.piece_token_ids):
+            self._tree.acquire(node)
+            self._pin(build, node, piece)
+            return Placing.PLACED
+        bringing = self._residence.bring(node.path())
+        if bringing is not Bringing.READY:
+            return _WAITING[bringing]
+        return self._grow(build, node, rest)
+
+    def _grow(self, build: Build, node: Node, rest: tuple[int, ...]) -> Placing:
+        """Room for what is to be computed behind a node: whole blocks, and a piece where there is one."""
+        tree, needs_piece = self._tree, bool(build.piece_token_ids)
+        if not self._may_pin(len(rest) // BLOCK_TOKENS + needs_piece):
+            return Placing.FULL if self._residence.is_idle else Placing.FILLING
         tree.acquire(node)
-        needs_piece = bool(build.piece_token_ids) and piece is None
         segment = self._segments.allocate(1) if needs_piece else None
         added = tree.add(node, rest) if rest and (segment or not needs_piece) else None
         if (needs_piece and segment is None) or (rest and added is None):
@@ -88,19 +98,23 @@ class Room:
             return Placing.FULL
         if added is not None:
             tree.release(node)
-            node = added
-        tree.pin(node)
+            build.added = node = added
+        piece = None
         if needs_piece:
-            piece = Piece(build.piece_token_ids, segment, build.cache_id, node)
+            piece = Piece(build.piece_token_ids, segment, build.cache_id, node, used_at=node.used_at)
+        self._pin(build, node, piece)
+        return Placing.PLACED
+
+    def _pin(self, build: Build, node: Node, piece: Piece | None) -> None:
+        self._tree.pin(node)
         if piece is not None:
             self._pieces.append(piece)
-        build.node, build.added, build.piece = node, added, piece
-        return Placing.PLACED
+        build.node, build.piece = node, piece
 
     def place_sequence(self, sequence: Sequence, *, may_allocate: bool) -> Placing:
         """Find what is there of its prompt, and give all its candidates room for the rest: all of it or nothing."""
         tree, pin = self._tree, sequence.pin
-        node = self._find(sequence)
+        node = self._find(sequence, may_allocate=may_allocate)
         if isinstance(node, Placing):
             return node
         start, blocks = self._start(sequence), _whole_blocks(sequence)
@@ -133,20 +147,35 @@ class Room:
                 append_segment(self._segments.arena, added.segment, pin.piece.segment, 0, pin.piece.length)
         return Placing.PLACED
 
-    def _find(self, sequence: Sequence) -> Node | Placing:
+    def _may_pin(self, block_count: int) -> bool:
+        """So much more KV that lies in the arena alone at first leaves others room there. Where nothing lies below, `refuse_build`
+        has seen to it."""
+        return (
+            self._residence.limit_blocks == 0
+            or self.fixed_block_count + block_count <= self._most_pinned_resident
+        )
+
+    def _find(self, sequence: Sequence, *, may_allocate: bool) -> Node | Placing:
         """The end of what is there of its prompt and can be read now; else why it must wait for that."""
         pin = sequence.pin
         if pin is not None:
-            source = self._residence.slowest_tier(pin.parts)
-            bringing = self._residence.bring(pin.parts)
-            if bringing is Bringing.COMING and source is not KvTier.DEVICE:
-                sequence.kv_tier = source
+            bringing = self._bring(sequence, pin.parts, may_allocate=may_allocate)
             if bringing is not Bringing.READY:
                 return _WAITING[bringing]
             self._touch(pin)
         blocks = _whole_blocks(sequence) if sequence.namespace is not None else ()
         match = self._tree.match(self._start(sequence), blocks)
-        return Placing.FILLING if match.filling is not None else self._usable(match.node)
+        if match.filling is not None:
+            sequence.wait_for(self._residence.slowest_tier([match.filling]))
+            return Placing.FILLING
+        return self._usable(sequence, match.node, may_allocate=may_allocate)
+
+    def _bring(self, sequence: Sequence, parts: list[Stored], *, may_allocate: bool) -> Bringing:
+        source = self._residence.slowest_tier(parts)
+        bringing = self._residence.bring(parts, may_allocate=may_allocate)
+        if bringing is Bringing.COMING:
+            sequence.wait_for(source)
+        return bringing
 
     def _start(self, sequence: Sequence) -> Node:
         """Where what it may read behind its cache begins."""
@@ -180,8 +209,12 @@ class Room:
             )
         needed = self._tokens_at_most(sequence) // BLOCK_TOKENS
         own = [] if sequence.pin is None else sequence.pin.parts
-        movable = sum(blocks_for(len(part.token_ids)) for part in own if part.has_copy)
-        if self.fixed_block_count + movable + needed > self._segments.arena.pool.block_count:
+        movable = sum(
+            blocks_for(len(part.token_ids)) for part in own if part.has_copy or self._residence.limit_blocks
+        )
+        # What is about to be copied below the arena can be moved then.
+        fixed = self.fixed_block_count if self._residence.limit_blocks == 0 else 0
+        if fixed + movable + needed > self._segments.arena.pool.block_count:
             return self.no_room(sequence)
         return None
 
@@ -264,6 +297,9 @@ class Room:
         else:
             self._tree.unpin(pin.node, forget=False)
         pin.is_lost = True
+        if pin.piece is not None:  # a build makes another
+            pin.piece.is_ended = True
+            self._residence.discard(pin.piece)
         self._free_unread(pin)
 
     def left_of(self, item: Pin | Build) -> Left:
@@ -376,7 +412,7 @@ class Room:
         if node.is_findable:
             self._tree.forget(node)
 
-    def _usable(self, node: Node) -> Node | Placing:
+    def _usable(self, sequence: Sequence, node: Node, *, may_allocate: bool) -> Node | Placing:
         """The end of what is to be read of a path that is known: what is not in the arena is brought where that is worth while.
 
         Automatic KV that is not worth it is forgotten, so that it is computed anew.
@@ -385,7 +421,7 @@ class Room:
         if not absent:
             return node
         if self._residence.is_worth_loading(absent):
-            return _WAITING[self._residence.bring(node.path())]
+            return _WAITING[self._bring(sequence, [*node.path()], may_allocate=may_allocate)]
         end = absent[0].parent
         assert end is not None, "the top holds no KV"
         if absent[0].pins == 0:
@@ -394,6 +430,7 @@ class Room:
 
     def _touch(self, pin: Pin) -> None:
         if pin.piece is not None and pin.piece in self._pieces:
+            pin.piece.used_at = pin.node.used_at
             self._pieces.remove(pin.piece)
             self._pieces.append(pin.piece)
 
@@ -467,7 +504,7 @@ def _arena_full(what: str, tokens: int, held_blocks: int, limit_blocks: int) -> 
     held, limit = held_blocks * BLOCK_TOKENS, limit_blocks * BLOCK_TOKENS
     return ArenaFull(
         f"No room for the KV of this {what}: it needs {tokens} tokens, and caches hold {held} of {limit}. "
-        "Delete caches, wait for some to expire, or raise HEADSTART_ARENA_BYTES.",
+        "Delete caches, wait for some to expire, or raise HEADSTART_ARENA_BYTES or HEADSTART_KV_DISK_BYTES.",
         metadata={
             "quota": "arena_tokens",
             "requested": str(tokens),

@@ -1,10 +1,12 @@
 """Who is in the engine, and what runs next. Called on the engine thread only; no tensors."""
 
+import logging
 import math
+import time
 from collections.abc import Iterable
 from typing import Protocol
 
-from core.errors import AppError
+from core.errors import AppError, Internal
 from workers.engine.arena import TailPool
 from workers.engine.config import EngineConfig
 from workers.engine.node import Node
@@ -13,6 +15,9 @@ from workers.engine.residence import Residence
 from workers.engine.room import Left, Placing, Room
 from workers.engine.sequence import Build, Ending, Pin, Sequence
 from workers.engine.step import Row
+
+log = logging.getLogger(__name__)
+_PATIENCE_SECONDS = 5.0
 
 
 class EndSequence(Protocol):
@@ -34,6 +39,7 @@ class Scheduler:
         self._running: list[Sequence] = []
         self._leaving: list[Sequence] = []
         self._builds_first = False
+        self._is_kv_awaited = False  # whether somebody waits for KV that a build or a transfer brings
         self._is_rebuilding = False  # whether the step before carried a rebuild that nobody waits for
         self.pace = Pace(config.prefill_chunk_tokens, config.prefill_stretch or math.inf)
 
@@ -71,7 +77,8 @@ class Scheduler:
             error = self._room.refuse_build(build, waiting)
             if error is None:
                 self._builds[build.cache_id] = build
-                self._place(build)
+                if self._may_place(build):
+                    self._place(build)
             else:
                 build.end(Ending.FAILED, error)
 
@@ -96,23 +103,53 @@ class Scheduler:
     def admit(self, end: EndSequence) -> None:
         """Give room to what waits, in order. A request whose KV somebody else is computing just now lets others pass."""
         self._lose()
+        self._is_kv_awaited = False
         is_full = self._place_builds(end)
+        if self._has_build_waited():
+            return  # who runs gives room back in the end; nobody else may take it first
         for sequence in [s for s in self._waiting if not s.is_waiting_for_build]:
             if self._tails.free_count < len(sequence.candidates):
                 break
-            placing = self._room.place_sequence(sequence, may_allocate=not is_full)
-            if placing is Placing.LOST:
-                self._lose()
-            if sequence.pin is not None and sequence.pin.is_lost:
-                _end_all(sequence, end, Ending.PREFIX_MISSING)
-            elif placing is Placing.PLACED:
-                self._waiting.remove(sequence)
-                self._running.append(sequence)
-                sequence.begin()
-            elif placing is Placing.FULL and not self._is_standing:
+            try:
+                is_next = self._admit(sequence, end, may_allocate=not is_full)
+            except Exception as error:  # noqa: BLE001 - its own: the others are not touched; logged where it is told
+                self.refuse(sequence, error, end)
+                continue
+            if not is_next:
                 break
-            elif placing is Placing.FULL:  # it would wait, and block, for ever
-                _end_all(sequence, end, Ending.FAILED, self._room.no_room(sequence))
+
+    def _admit(self, sequence: Sequence, end: EndSequence, *, may_allocate: bool) -> bool:
+        """Whether those behind it may be given room too."""
+        is_lost = sequence.pin is not None and sequence.pin.is_lost
+        placing = Placing.LOST if is_lost else self._room.place_sequence(sequence, may_allocate=may_allocate)
+        self._is_kv_awaited |= placing is Placing.FILLING
+        if placing is Placing.LOST:
+            self._lose()
+        if sequence.pin is not None and sequence.pin.is_lost:
+            _end_all(sequence, end, Ending.PREFIX_MISSING)
+        elif placing is Placing.PLACED:
+            self._waiting.remove(sequence)
+            self._running.append(sequence)
+            sequence.begin()
+        elif placing is Placing.FULL and not self._stands_still():
+            return False
+        elif placing is Placing.FULL:  # it would wait, and block, for ever
+            _end_all(sequence, end, Ending.FAILED, self._room.no_room(sequence))
+        return True
+
+    def refuse_build(self, build: Build, error: Exception, end: EndSequence) -> None:
+        """Something of ours broke before it was computed."""
+        log.error("a build could not be taken", exc_info=error)
+        failed = Internal(f"The engine failed: {error}")
+        if self._builds.get(build.cache_id) is build:
+            self._abandon(build, Ending.FAILED, failed, end)
+        else:
+            build.end(Ending.FAILED, failed)
+
+    def refuse(self, sequence: Sequence, error: Exception, end: EndSequence) -> None:
+        """Something of ours broke before it ran."""
+        log.error("a request could not be taken", exc_info=error)
+        _end_all(sequence, end, Ending.FAILED, Internal(f"The engine failed: {error}"))
 
     def next_rows(self) -> list[tuple[Build | Sequence, Row]]:
         """All decode rows, then prefill rows of at most one chunk together.
@@ -126,9 +163,12 @@ class Scheduler:
                 self._room.spill(sequence)
         work += [(sequence, sequence.row(1, self._tails.capacity)) for sequence in decoding]
         prompts: list[Build | Sequence] = [s for s in self._running if not s.is_decoding]
-        placed = sorted((b for b in self._builds.values() if b.has_room), key=lambda b: not b.is_urgent)
+        placed = sorted(
+            (b for b in self._builds.values() if b.has_room),
+            key=lambda b: not (b.is_urgent or self._is_kv_awaited),
+        )
         builds: list[Build | Sequence] = [*placed[:1]]
-        is_background = bool(placed) and not placed[0].is_urgent
+        is_background = bool(placed) and not (placed[0].is_urgent or self._is_kv_awaited)
         if is_background and self._is_rebuilding and self._running:
             builds = []
         self._is_rebuilding = is_background and bool(builds)
@@ -250,16 +290,35 @@ class Scheduler:
                 self._room.lose(part)
 
     def _place_builds(self, end: EndSequence) -> bool:
-        """Whether one waits for blocks: it comes before all requests."""
+        """Whether one that somebody waits for has no room: it comes before all requests. Of the others one is computed at a time."""
         is_full = False
-        for build in [b for b in self._builds.values() if not b.has_room]:
-            if self._place(build) is Placing.FULL:
-                is_full = True
-                if self._is_standing:
-                    self._abandon(build, Ending.FAILED, self._room.no_room_for(build), end)
+        for build in [b for b in self._builds.values() if not b.has_room and self._may_place(b)]:
+            try:
+                placing = self._place(build)
+            except Exception as error:  # noqa: BLE001 - its own, as above
+                self.refuse_build(build, error, end)
+                continue
+            self._is_kv_awaited |= placing is Placing.FILLING
+            if placing is Placing.FULL and self._stands_still():
+                self._abandon(build, Ending.FAILED, self._room.no_room_for(build), end)
+            elif placing is Placing.FULL:
+                is_full = is_full or build.is_urgent
+                build.full_since = build.full_since or time.monotonic()
         return is_full
 
+    def _may_place(self, build: Build) -> bool:
+        return build.is_urgent or not any(b.has_room and not b.is_urgent for b in self._builds.values())
+
+    def _has_build_waited(self) -> bool:
+        """One that somebody waits for has been passed by others for long."""
+        limit = time.monotonic() - _PATIENCE_SECONDS
+        return any(
+            b.is_urgent and not b.has_room and b.full_since is not None and b.full_since < limit
+            for b in self._builds.values()
+        )
+
     def _place(self, build: Build) -> Placing:
+        self._lose()  # what is lost must not stand in its way
         while (placing := self._room.place_build(build)) is Placing.LOST:
             self._lose()
         if placing is Placing.PLACED and build.is_complete:
@@ -270,9 +329,8 @@ class Scheduler:
     def has_unplaced_builds(self) -> bool:
         return any(not build.has_room for build in self._builds.values())
 
-    @property
-    def _is_standing(self) -> bool:
-        """Nothing goes on that could give room back."""
+    def _stands_still(self) -> bool:
+        """Nothing goes on that could give room back, and nothing can be begun that would."""
         if self._running or any(build.has_room for build in self._builds.values()):
             return False
         self._residence.writes.tend(is_full=True)

@@ -15,6 +15,8 @@ from workers.engine.segment import Segment
 from workers.engine.step import Row
 from workers.engine.stored import Stored
 
+_QUICKEST_FIRST = list(KvTier)
+
 
 class Ending(StrEnum):
     """Why the engine is done with a build or a sequence."""
@@ -81,7 +83,7 @@ class Build:
     namespace: whose KV it may share. is_rebuild: the pin was promised before, so its share of the arena is not asked again.
     is_urgent: somebody waits; a rebuild in the background becomes urgent when it is asked for. is_dropped: the cache ended
     meanwhile; only the followers, which asked before that, still get it. node: where its whole blocks end, given with room; added: the same, where it was
-    not there before. forwarded: tokens computed for it; the others were there.
+    not there before. full_since: when it found no room, by the monotonic clock. forwarded: tokens computed for it; the others were there.
     """
 
     cache_id: str
@@ -94,6 +96,7 @@ class Build:
     node: Node | None = None
     added: Node | None = None
     piece: Piece | None = None
+    full_since: float | None = None
     forwarded: int = 0
     followers: list["Sequence"] = field(default_factory=list)
 
@@ -203,10 +206,16 @@ class Sequence:
     def __post_init__(self) -> None:
         self.prompt_count = len(self.token_ids)
 
+    def wait_for(self, tier: KvTier) -> None:
+        """KV of its prompt is on its way from there. The slowest is told."""
+        self.kv_tier = max(self.kv_tier, tier, key=_QUICKEST_FIRST.index)
+
     def begin(self) -> None:
         """It has its room, and what was there of its prompt counts as computed."""
         self.reused = self.computed
-        if self.reused and self.kv_tier is KvTier.NONE:
+        if self.cache_id is None and not self.reused:
+            self.kv_tier = KvTier.NONE
+        elif self.kv_tier is KvTier.NONE:
             self.kv_tier = KvTier.DEVICE
         self.on_start(self.reused)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from filelock import FileLock
 
 from core.errors import AppError, SettingsInvalid
 from core.ids import new_incarnation
@@ -160,22 +161,40 @@ def _disk(
         _empty(folder)
         return None
     if limit_bytes is None:
-        used = sum(path.stat().st_size for path in folder.glob(f"*{SUFFIX}"))
-        limit_bytes = (_free_bytes(folder) + used) // 4
+        limit_bytes = (_free_bytes(folder) + _used_bytes(folder)) // 4
     kv_format = KvFormat.of(config.fingerprint, config.dtype, model.shape)
-    return DiskStore(folder, kv_format, limit_bytes=limit_bytes, incarnation=new_incarnation())
+    return DiskStore(
+        folder,
+        kv_format,
+        limit_bytes=limit_bytes,
+        incarnation=new_incarnation(),
+        lock=FileLock(folder / "lock", timeout=0, mode=0o600),
+    )
+
+
+def _used_bytes(folder: Path) -> int:
+    try:
+        return sum(path.stat().st_size for path in folder.glob(f"*{SUFFIX}"))
+    except OSError:  # the engine will say so
+        return 0
 
 
 def _empty(folder: Path) -> None:
-    """Nobody would remove these files when their caches end."""
-    for path in (*folder.glob(f"*{SUFFIX}"), *folder.glob(f"*{STAGING_SUFFIX}")):
-        path.unlink(missing_ok=True)
+    """Nobody would remove these files when their caches end. Raises SettingsInvalid where it cannot be done."""
+    try:
+        for path in (*folder.glob(f"*{SUFFIX}"), *folder.glob(f"*{STAGING_SUFFIX}")):
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise SettingsInvalid(
+            f"HEADSTART_KV_DISK_BYTES is 0, and KV files in {folder} cannot be removed ({error.strerror}). Remove them.",
+            field="kv_disk_bytes",
+        ) from error
 
 
 def _free_bytes(folder: Path) -> int:
     """Of the disk that the folder is on, or will be; 0 where that cannot be told."""
-    there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
     try:
+        there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
         return shutil.disk_usage(there).free
     except OSError:
         return 0

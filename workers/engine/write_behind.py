@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from workers.engine.kept_files import KeptFiles
+from workers.engine.kept_files import KeptFiles, is_pinned
 from workers.engine.kept_host import KeptHost
 from workers.engine.node import Node
 from workers.engine.piece import Piece
@@ -90,7 +90,7 @@ class WriteBehind:
 
     @property
     def _can_write(self) -> bool:
-        return self._disk is not None and not self._has_disk_failed
+        return self._disk is not None and self._disk[1].is_known and not self._has_disk_failed
 
     def _keep_next(self, pinned: Stored) -> bool:
         """Copy the next part of a path. False where all of it lies in the slowest tier that works."""
@@ -106,10 +106,13 @@ class WriteBehind:
 
     def _copy_what_goes(self) -> None:
         uses_host = self._host is not None and not self._host[1].is_full
-        uses_disk = self._can_write
+        files = self._disk[1] if self._disk is not None and self._can_write else None
+
+        def is_for_disk(part: Stored) -> bool:
+            return files is not None and part.file is None and files.may_keep(part)
 
         def is_wanted(part: Stored) -> bool:
-            return (uses_host and part.host is None) or (uses_disk and part.file is None)
+            return (uses_host and part.host is None) or is_for_disk(part)
 
         leaf = self._tree.next_to_copy(is_wanted)
         part = None if leaf is None else _first(leaf, is_wanted)
@@ -117,7 +120,7 @@ class WriteBehind:
             return
         if uses_host and part.host is None and self._write_to_host(part):
             return
-        if uses_disk and part.file is None:
+        if is_for_disk(part):
             self._write_file(part)
 
     def _write_file(self, part: Stored) -> None:
@@ -156,7 +159,8 @@ class WriteBehind:
         if error is None:
             files.add(outcome.result(), transfer.parts)
         elif isinstance(error, DiskFull):
-            self._has_disk_failed = not files.make_room(error, before=transfer.parts[0])
+            part = transfer.parts[0]
+            self._has_disk_failed = not files.make_room(error, before=part) and is_pinned(part)
         else:
             if not isinstance(error, TierError):
                 log.error("KV could not be written", exc_info=error)

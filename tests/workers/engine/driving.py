@@ -250,6 +250,8 @@ class Driver:
     def let_files_settle(self) -> None:
         """Wait until nothing is read or written any more, and nothing waits for that."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
+        for _ in range(2):
+            self.used_blocks()  # what was asked for before has been begun
         while not self.call(lambda: self.engine._residence.is_idle):
             assert time.monotonic() < deadline, "KV is still moving"
             time.sleep(0.005)

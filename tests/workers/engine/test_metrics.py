@@ -26,8 +26,8 @@ class Told:
         driver.engine.report_to(self.metrics)
 
     def value(self, name: str, **labels: str) -> float:
-        """After all steps so far; 0 where there is no such series."""
-        self._driver.used_blocks()  # answered between two steps
+        """Of all that was done so far; 0 where there is no such series."""
+        self._driver.call(self._driver.engine._metrics.tell)
         return self.metrics.registry.get_sample_value(name, labels) or 0
 
     def prompts(self) -> tuple[float, float, float, float]:

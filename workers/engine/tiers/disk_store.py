@@ -16,6 +16,7 @@ from threading import Lock
 from time import perf_counter
 
 import torch
+from filelock import FileLock, Timeout
 
 from workers.engine.tiers import kv_file
 from workers.engine.tiers.errors import DiskFull, FileRejected, Rejection, TierUnavailable
@@ -33,9 +34,18 @@ class DiskStore:
     """Files of one KV format in a folder that no other process uses. Nothing is read or made before `scan`.
 
     read_rate, write_rate: bytes a second, with verification and sync. incarnation: marks what this process has not finished.
+    lock: held from `scan` to `release`, where the folder is not known to be ours alone.
     """
 
-    def __init__(self, folder: Path, kv_format: KvFormat, *, limit_bytes: int, incarnation: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        kv_format: KvFormat,
+        *,
+        limit_bytes: int,
+        incarnation: str,
+        lock: FileLock | None = None,
+    ) -> None:
         self.folder = folder
         self.format = kv_format
         self.limit_bytes = limit_bytes
@@ -48,6 +58,7 @@ class DiskStore:
         self._sizes: dict[Path, int] = {}  # of all files of ours, also of those that are being written
         self._rejections: Counter[Rejection] = Counter()
         self._is_available = True
+        self._file_lock = lock
 
     @property
     def used_bytes(self) -> int:
@@ -74,8 +85,10 @@ class DiskStore:
         found: list[KvFile] = []
         with self._failures_named():
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.folder.chmod(0o700)
-            _sync(self.folder.parent)
+            with suppress(PermissionError):  # it is another user's, who has let us in
+                self.folder.chmod(0o700)
+                _sync(self.folder.parent)
+            self._take_lock()
             paths = sorted(self.folder.iterdir())
         for path in paths:
             if path.suffix == STAGING_SUFFIX and not path.name.startswith(f"{self._incarnation}-"):
@@ -141,6 +154,19 @@ class DiskStore:
             for file in files:
                 self._remove(file.path, file.number)
             _sync(self.folder)
+
+    def _take_lock(self) -> None:
+        """Two processes in one folder would remove each other's files."""
+        try:
+            if self._file_lock is not None:
+                self._file_lock.acquire()
+        except Timeout:
+            raise OSError(errno.EBUSY, "another server uses it") from None
+
+    def release(self) -> None:
+        """Let another process have the folder."""
+        if self._file_lock is not None:
+            self._file_lock.release()
 
     def _claim(self, path: Path, size_bytes: int, number: int) -> None:
         with self._lock:
