@@ -98,7 +98,7 @@ class Engine:
     @property
     def cache_token_capacity(self) -> int:
         """How many tokens pins may take, each cache rounded up to whole blocks."""
-        return self._room.pin_limit_blocks * BLOCK_TOKENS
+        return self._room.budget.pin_limit_blocks * BLOCK_TOKENS
 
     @property
     def is_running(self) -> bool:

@@ -107,14 +107,14 @@ def _mirror_memory(
         # A reader between two changes of the engine's may see one of them only.
         metrics.kv_bytes.labels(_DEVICE, kind).set_function(lambda: max(0, count()) * arena.block_bytes)
 
-    show("pinned", lambda: room.resident_pinned_block_count)
+    show("pinned", lambda: room.budget.resident_pinned_block_count)
     show("ended", lambda: tree.counts.dead)
-    show("automatic", lambda: pool.used_count - room.resident_pinned_block_count - tree.counts.dead)
+    show("automatic", lambda: pool.used_count - room.budget.resident_pinned_block_count - tree.counts.dead)
     show("free", lambda: pool.free_count)
     for tier in residence.bytes_below():
         _mirror_below(metrics, residence, tier)
-    metrics.kv_pin_budget_bytes.set_function(lambda: room.pin_limit_blocks * arena.block_bytes)
-    metrics.kv_pin_budget_used_bytes.set_function(lambda: room.held_block_count * arena.block_bytes)
+    metrics.kv_pin_budget_bytes.set_function(lambda: room.budget.pin_limit_blocks * arena.block_bytes)
+    metrics.kv_pin_budget_used_bytes.set_function(lambda: room.budget.held_block_count * arena.block_bytes)
 
 
 def _mirror_below(metrics: Metrics, residence: Residence, tier: KvTier) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import chain
 
-from core.errors import AppError, ArenaFull, InvalidArgument
 from workers.engine.arena import TailPool
-from workers.engine.blocks import BLOCK_TOKENS, blocks_for
+from workers.engine.blocks import BLOCK_TOKENS
+from workers.engine.budget import Budget, where_it_begins, whole_blocks
 from workers.engine.config import EngineConfig
 from workers.engine.copies import append, append_segment, append_tail
 from workers.engine.kv_tier import KvTier
@@ -58,10 +58,9 @@ class Room:
         self._segments = segments
         self._tails = tails
         self._residence = residence
-        self._config = config
         self._pieces: list[Piece] = []  # of all caches, the one that was used longest ago first
-        self._most_pinned_resident = int(segments.arena.pool.block_count * config.pinned_share)
-        tree.most_resident_pinned = self._most_pinned_resident
+        self.budget = Budget(tree, segments, residence, config, self._pieces)
+        tree.most_resident_pinned = self.budget.most_resident
         segments.make_room = self._make_room
 
     def place_build(self, build: Build) -> Placing:
@@ -86,7 +85,7 @@ class Room:
     def _grow(self, build: Build, node: Node, rest: tuple[int, ...]) -> Placing:
         """Room for what is to be computed behind a node: whole blocks, and a piece where there is one."""
         tree, needs_piece = self._tree, bool(build.piece_token_ids)
-        if not self._may_pin(len(rest) // BLOCK_TOKENS + needs_piece):
+        if not self.budget.may_pin(len(rest) // BLOCK_TOKENS + needs_piece):
             return Placing.FULL if self._residence.is_idle else Placing.FILLING
         tree.acquire(node)
         segment = self._segments.allocate(1) if needs_piece else None
@@ -117,7 +116,7 @@ class Room:
         node = self._find(sequence, may_allocate=may_allocate)
         if isinstance(node, Placing):
             return node
-        start, blocks = self._start(sequence), _whole_blocks(sequence)
+        start, blocks = where_it_begins(self._tree, sequence), whole_blocks(sequence)
         tree.acquire(node)
         computed = max(0, node.end - sequence.prefix_length)
         rest = blocks[node.end - start.end :] if sequence.prompt_count - computed > BLOCK_TOKENS else ()
@@ -147,14 +146,6 @@ class Room:
                 append_segment(self._segments.arena, added.segment, pin.piece.segment, 0, pin.piece.length)
         return Placing.PLACED
 
-    def _may_pin(self, block_count: int) -> bool:
-        """So much more KV that lies in the arena alone at first leaves others room there. Where nothing lies below, `refuse_build`
-        has seen to it."""
-        return (
-            self._residence.limit_blocks == 0
-            or self.fixed_block_count + block_count <= self._most_pinned_resident
-        )
-
     def _find(self, sequence: Sequence, *, may_allocate: bool) -> Node | Placing:
         """The end of what is there of its prompt and can be read now; else why it must wait for that."""
         pin = sequence.pin
@@ -163,8 +154,8 @@ class Room:
             if bringing is not Bringing.READY:
                 return _WAITING[bringing]
             self._touch(pin)
-        blocks = _whole_blocks(sequence) if sequence.namespace is not None else ()
-        match = self._tree.match(self._start(sequence), blocks)
+        blocks = whole_blocks(sequence) if sequence.namespace is not None else ()
+        match = self._tree.match(where_it_begins(self._tree, sequence), blocks)
         if match.filling is not None:
             sequence.wait_for(self._residence.slowest_tier([match.filling]))
             return Placing.FILLING
@@ -176,90 +167,6 @@ class Room:
         if bringing is Bringing.COMING:
             sequence.wait_for(source)
         return bringing
-
-    def _start(self, sequence: Sequence) -> Node:
-        """Where what it may read behind its cache begins."""
-        return self._tree.top(sequence.namespace) if sequence.pin is None else sequence.pin.node
-
-    def refuse_build(self, build: Build, waiting: int) -> AppError | None:
-        """A new cache must fit the share of each tier that caches may take; one that is built again must fit the arena.
-
-        waiting: blocks of builds that are promised room and have none so far.
-        """
-        count = len(build.token_ids)
-        in_arena = self._segments.arena.pool.block_count if build.is_rebuild else self._most_pinned_resident
-        if blocks_for(count) > in_arena:
-            return _arena_full("cache", count, self.held_block_count, in_arena)
-        limit = in_arena if build.is_rebuild else self.pin_limit_blocks
-        held = self.held_block_count + waiting
-        if (
-            not (build.is_rebuild and self._residence.limit_blocks)
-            and held + self.missing_blocks(build) > limit
-        ):
-            return _arena_full("cache", count, held, limit)
-        return None
-
-    def refuse_sequence(self, sequence: Sequence) -> AppError | None:
-        """What can never fit beside what cannot be moved is refused; what does not fit now waits."""
-        count, seats = len(sequence.candidates), self._config.max_running_requests
-        if count > seats:
-            return InvalidArgument(
-                f"{count} candidates are more than run at once ({seats}). Ask for fewer.",
-                field="candidate_count",
-            )
-        needed = self._tokens_at_most(sequence) // BLOCK_TOKENS
-        own = [] if sequence.pin is None else sequence.pin.parts
-        movable = sum(
-            blocks_for(len(part.token_ids)) for part in own if part.has_copy or self._residence.limit_blocks
-        )
-        # What is about to be copied below the arena can be moved then.
-        fixed = self.fixed_block_count if self._residence.limit_blocks == 0 else 0
-        if fixed + movable + needed > self._segments.arena.pool.block_count:
-            return self.no_room(sequence)
-        return None
-
-    def no_room(self, sequence: Sequence) -> AppError:
-        return _arena_full(
-            "request",
-            self._tokens_at_most(sequence),
-            self.held_block_count,
-            self._segments.arena.pool.block_count,
-        )
-
-    def no_room_for(self, build: Build) -> AppError:
-        """Caches that cannot be moved have all the room."""
-        return _arena_full("cache", len(build.token_ids), self.held_block_count, self.pin_limit_blocks)
-
-    @property
-    def pinned_block_count(self) -> int:
-        """Of all caches, wherever their KV lies."""
-        return self._tree.counts.pinned + len(self._pieces)
-
-    @property
-    def resident_pinned_block_count(self) -> int:
-        """Of all caches, in the arena."""
-        return self._tree.counts.resident_pinned + sum(piece.segment is not None for piece in self._pieces)
-
-    @property
-    def fixed_block_count(self) -> int:
-        """Of caches whose KV lies in the arena only: it can be neither evicted nor moved."""
-        return self._tree.counts.fixed + sum(not piece.has_copy for piece in self._pieces)
-
-    @property
-    def held_block_count(self) -> int:
-        """Blocks that caches hold: pinned ones, and those of caches that have ended but are still read."""
-        return self.pinned_block_count + self._tree.counts.dead
-
-    @property
-    def pin_limit_blocks(self) -> int:
-        """Blocks that caches may hold: a share of the slowest tier, where all of them lie."""
-        below = int(self._residence.limit_blocks * self._config.pinned_share)
-        return max(below, self._most_pinned_resident)
-
-    def missing_blocks(self, build: Build) -> int:
-        """Blocks that its pin adds to those pinned already."""
-        top = self._tree.top(build.namespace)
-        return blocks_for(len(build.token_ids)) - self._tree.pinned_blocks(top, build.block_token_ids)
 
     def finish_build(self, build: Build) -> Pin:
         """It is computed: the pin keeps it from now on, and no longer the build."""
@@ -466,18 +373,6 @@ class Room:
         for each, spill in zip(sequence.candidates, spills, strict=True):
             each.seat, each.spill = self._tails.take(), spill
 
-    def _tokens_at_most(self, sequence: Sequence) -> int:
-        """Tokens in whole blocks that it takes beside the pins where no automatic KV is there."""
-        start, blocks = self._start(sequence), _whole_blocks(sequence)
-        known = () if sequence.pin is None else sequence.pin.piece_token_ids
-        if sequence.prompt_count <= BLOCK_TOKENS:
-            blocks = ()
-        found = self._tree.pinned_blocks(start, blocks) if sequence.namespace is not None else 0
-        in_nodes = len(blocks) - found * BLOCK_TOKENS
-        in_tails = sequence.prompt_count - max(0, len(blocks) - len(known)) + sequence.max_output_tokens
-        spills = blocks_for(in_tails // self._tails.capacity * self._tails.capacity) * BLOCK_TOKENS
-        return in_nodes + spills * len(sequence.candidates)
-
     def _free_unread(self, pin: Pin) -> None:
         if (pin.is_ended or pin.is_lost) and pin.readers == 0:
             self._end_piece(pin.piece)
@@ -491,24 +386,3 @@ class Room:
         if piece.segment is not None and not piece.transfers:
             self._segments.free(piece.segment)
             piece.segment = None
-
-
-def _whole_blocks(sequence: Sequence) -> tuple[int, ...]:
-    """Its prompt behind the whole blocks of its cache, without the last token, which is always computed."""
-    known = () if sequence.pin is None else sequence.pin.piece_token_ids
-    tokens = (*known, *sequence.token_ids[: sequence.prompt_count])
-    return tokens[: (len(tokens) - 1) // BLOCK_TOKENS * BLOCK_TOKENS]
-
-
-def _arena_full(what: str, tokens: int, held_blocks: int, limit_blocks: int) -> ArenaFull:
-    held, limit = held_blocks * BLOCK_TOKENS, limit_blocks * BLOCK_TOKENS
-    return ArenaFull(
-        f"No room for the KV of this {what}: it needs {tokens} tokens, and caches hold {held} of {limit}. "
-        "Delete caches, wait for some to expire, or raise HEADSTART_ARENA_BYTES or HEADSTART_KV_DISK_BYTES.",
-        metadata={
-            "quota": "arena_tokens",
-            "requested": str(tokens),
-            "in_use": str(held),
-            "limit": str(limit),
-        },
-    )

@@ -73,8 +73,10 @@ class Scheduler:
             known.is_urgent = known.is_urgent or build.is_urgent
             known.listeners.extend(build.listeners)
         else:
-            waiting = sum(self._room.missing_blocks(b) for b in self._builds.values() if not b.has_room)
-            error = self._room.refuse_build(build, waiting)
+            waiting = sum(
+                self._room.budget.missing_blocks(b) for b in self._builds.values() if not b.has_room
+            )
+            error = self._room.budget.refuse_build(build, waiting)
             if error is None:
                 self._builds[build.cache_id] = build
                 if self._may_place(build):
@@ -94,7 +96,7 @@ class Scheduler:
         elif sequence.cache_id is not None:
             _end_all(sequence, end, Ending.PREFIX_MISSING)
             return
-        error = self._room.refuse_sequence(sequence)
+        error = self._room.budget.refuse_sequence(sequence)
         if error is not None:
             _end_all(sequence, end, Ending.FAILED, error)
             return
@@ -134,7 +136,7 @@ class Scheduler:
         elif placing is Placing.FULL and not self._stands_still():
             return False
         elif placing is Placing.FULL:  # it would wait, and block, for ever
-            _end_all(sequence, end, Ending.FAILED, self._room.no_room(sequence))
+            _end_all(sequence, end, Ending.FAILED, self._room.budget.no_room(sequence))
         return True
 
     def refuse_build(self, build: Build, error: Exception, end: EndSequence) -> None:
@@ -300,7 +302,7 @@ class Scheduler:
                 continue
             self._is_kv_awaited |= placing is Placing.FILLING
             if placing is Placing.FULL and self._stands_still():
-                self._abandon(build, Ending.FAILED, self._room.no_room_for(build), end)
+                self._abandon(build, Ending.FAILED, self._room.budget.no_room_for(build), end)
             elif placing is Placing.FULL:
                 is_full = is_full or build.is_urgent
                 build.full_since = build.full_since or time.monotonic()

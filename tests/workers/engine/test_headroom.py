@@ -88,7 +88,7 @@ def test_a_host_copy_of_what_a_cache_pins_stays(drive: Drive) -> None:
     for seed in range(100, 115):
         leave(driver, seed)
         driver.let_files_settle()
-    assert driver.call(lambda: driver.engine._room.fixed_block_count) == 0
+    assert driver.call(lambda: driver.engine._room.budget.fixed_block_count) == 0
     assert [check(driver, f"cache {number}") for number in range(2)] == [7, 7]
 
 
