@@ -1,6 +1,8 @@
 """A data folder, the servers that are started on it, and all that can be looked up in it."""
 
+import base64
 import json
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +20,8 @@ from tests.e2e.books import Books
 from tests.e2e.customer import Customer
 from tests.e2e.processes import START_SECONDS, Server, launch, wait_until
 
+KV_SUFFIXES = {".kv", ".staging"}
+_TOKEN_IDS = re.compile(rb'"token_ids":"([A-Za-z0-9+/]+={0,2})')
 _FREE_PORTS = ("--port", "0", "--metrics-port", "0")
 
 
@@ -84,11 +88,13 @@ class Home:
         return errors[0].removeprefix("Error: ")
 
     def traces(self, *contents: bytes) -> list[str]:
-        """Name the files in the data folder, and below it, that hold one of these."""
+        """Name the files in the data folder, and below it, that hold one of these; as token ids, KV files too."""
         found = []
         for path in self.data_dir.rglob("*"):
             with suppress(FileNotFoundError, IsADirectoryError):  # a server works in there
                 held = path.read_bytes()
+                if path.suffix in KV_SUFFIXES:
+                    held += kv_token_ids(held)
                 found += [path.name for content in contents if content in held]
         return found
 
@@ -113,3 +119,9 @@ class Home:
         process = launch(arguments, given, out, log, self.before_start)
         self.started.append(process)
         return process, out, log
+
+
+def kv_token_ids(held: bytes) -> bytes:
+    """Those that a KV file names in its header, as far as it is written, packed as the database has them: there they are base64."""
+    found = _TOKEN_IDS.search(held)
+    return b"" if found is None else base64.b64decode(found[1][: len(found[1]) // 4 * 4])

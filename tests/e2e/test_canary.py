@@ -1,18 +1,21 @@
 """Gone means gone: words that stand nowhere else are cached, and within a minute after the end no file and no log has them."""
 
 import json
+import re
 import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from models.cache import CacheState, find_prefix
 from tests.e2e.customer import MODEL, Customer, document, greedy, user
-from tests.e2e.home import Home
+from tests.e2e.home import KV_SUFFIXES, Home, kv_token_ids
+from tests.e2e.moments import never_remove_kv_files
 from tests.e2e.processes import Server, wait_until
 
 MINUTE = 60
@@ -134,6 +137,32 @@ def busy(customer: Customer) -> Iterator[None]:
         customer.close()
 
 
+def kv_files(home: Home, forms: list[bytes]) -> set[str]:
+    """Names of KV files that hold any of it."""
+    return {name for name in home.traces(*forms) if Path(name).suffix in KV_SUFFIXES}
+
+
+def conversations(home: Home, name: str) -> list[bytes]:
+    """Token ids in the KV files that begin where the whole blocks of a cache end: what it was asked and answered."""
+    cached, contents = (
+        packed_ids(home, name),
+        [path.read_bytes() for path in (home.data_dir / "kv").glob("*.kv")],
+    )
+    own = [content for content in contents if kv_token_ids(content) in cached]
+    ends = {key_of(content, "key") for content in own}
+    return [
+        kv_token_ids(content)
+        for content in contents
+        if content not in own and key_of(content, "parent") in ends
+    ]
+
+
+def key_of(content: bytes, field_name: str) -> bytes:
+    found = re.search(rb'"%s":"([0-9a-f]{64})"' % field_name.encode(), content)
+    assert found is not None
+    return found[1]
+
+
 def delete(customer: Customer, name: str) -> None:
     customer.delete(name)
 
@@ -163,6 +192,7 @@ def test_no_file_and_no_log_has_what_has_ended(home: Home, level: str) -> None:
             assert len(windows) > 50
             assert home.traces(*windows[5:6])
             assert home.traces(canary.sent[0].encode()), "its display name"
+            wait_until(lambda windows=windows: kv_files(home, windows), "its KV is written")  # type: ignore[misc]
             end(customer, name)
             assert_gone(home, [*canary.forms(), *windows])
             assert logged(server, canary) == []
@@ -188,14 +218,40 @@ def assert_gone(home: Home, forms: list[bytes]) -> None:
 def test_nor_has_a_start_after_a_kill_in_that_very_moment(
     home: Home, end: Callable[[Customer, str], None]
 ) -> None:
+    home.before_start = never_remove_kv_files
     server = home.start(sweep_interval_seconds=60)
     customer, canary = home.customer(server), Canary()
     kept_name, name = create(customer, Canary()), create(customer, canary)
-    forms = [*canary.forms(), *token_windows(home, name, but=kept_name)]
+    windows = token_windows(home, name, but=kept_name)
+    forms = [*canary.forms(), *windows]
+    wait_until(lambda: kv_files(home, windows), "its KV is written")
     end(customer, name)
     server.kill()
-    assert home.traces(*forms), "nobody had time to wipe it"
+    home.before_start = None
+    assert kv_files(home, windows), "nobody had time to wipe it"
     again = home.start()
     assert_gone(home, forms)
     assert logged(again, canary) == []
     assert again.terminate() == 0
+
+
+@pytest.mark.parametrize("end", [delete, expire])
+def test_what_was_asked_of_it_is_gone_from_its_files_too(
+    home: Home, end: Callable[[Customer, str], None]
+) -> None:
+    """Automatic KV that was built upon a cache, and was written because the arena filled up."""
+    server = home.start(automatic_reuse=True, prefill_chunk_tokens=256, kv_disk_bytes=64 << 20)
+    customer, canary = home.customer(server), Canary()
+    kept_name, name = create(customer, Canary()), create(customer, canary)
+    ask_about(customer, name, canary)
+    for number in range(5):
+        customer.ask("What fills memory?", None, document(1500, f"filler {number}"), tokens=1)
+    wait_until(lambda: conversations(home, name), "it is written")
+    spoken = conversations(home, name)
+    windows = [each[at : at + 4 * _WINDOW] for each in spoken for at in range(0, len(each), 4 * _WINDOW)]
+    windows += token_windows(home, name, but=kept_name)
+    assert kv_files(home, windows)
+    end(customer, name)
+    assert_gone(home, windows)
+    assert logged(server, canary) == []
+    assert server.terminate() == 0

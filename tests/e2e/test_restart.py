@@ -63,6 +63,7 @@ def test_live_caches_answer_again_and_ended_ones_do_not(ending: str, home: Home)
     assert again.terminate() == 0
 
 
+@pytest.mark.trap("T23")
 def test_what_lies_on_disk_is_not_computed_again(home: Home) -> None:
     server = home.start()
     customer = home.customer(server)
@@ -89,6 +90,35 @@ def test_what_lies_on_disk_is_not_computed_again(home: Home) -> None:
     assert rebuilt(without.log()) == [kept]
     assert not list(files.glob("*.kv"))
     assert without.terminate() == 0
+
+
+def test_what_is_damaged_on_disk_is_computed_again_and_costs_nothing(home: Home) -> None:
+    server = home.start()
+    customer, project_id = home.customer(server), home.books.project_id("default")
+    name = customer.create(document(700, "damaged"))["name"]
+    answer = customer.ask(QUESTION, name)
+    files = home.data_dir / "kv"
+    wait_until(lambda: len(list(files.glob("*.kv"))) == 2, "the cache is written")
+    server.kill()
+    largest = max(files.glob("*.kv"), key=lambda path: path.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 1
+    largest.write_bytes(content)
+    before = home.books.usage(project_id)
+
+    again = home.start()
+    assert home.customer(again).ask(QUESTION, name) == answer
+    assert rebuilt(again.log()) == [name]
+    shown = json.loads(home.command("models", "show", "--json", "--metrics-url", again.metrics_address))
+    assert shown["rejectedFiles"]["corrupt"] == sum(shown["rejectedFiles"].values()) == 1
+    assert shown["rebuilds"] == {"asked": 1, "background": 0}
+    assert shown["lostTokens"] == home.books.cache(name).token_count // 64 * 64
+    assert [(each["kind"], each["tier"]) for each in shown["timeToFirstToken"]] == [("explicit", "rebuilt")]
+    *same, asked = home.books.usage(project_id)
+    assert [row.id for row in same] == [row.id for row in before]
+    assert [asked.kind, *measured(asked)] == [before[-1].kind, *measured(before[-1])]
+    home.books.proven_bill(again.address, home.operator_key)
+    assert again.terminate() == 0
 
 
 def test_what_is_asked_for_is_rebuilt_first_also_for_who_cannot_wait(home: Home) -> None:

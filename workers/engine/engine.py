@@ -191,6 +191,8 @@ class Engine:
     def _run(self) -> None:
         try:
             self._run_until_stopped()
+        except Exception:
+            log.critical("the engine has come to an end: only a new start can mend it", exc_info=True)
         finally:
             # However it came to an end: whoever was told that his message is taken is told what became of it.
             with self._lock:

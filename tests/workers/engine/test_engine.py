@@ -1,7 +1,5 @@
 """What a request gets, whoever shares the engine with it: its own tokens, one ending, and never a mate's failure."""
 
-import threading
-
 import pytest
 import torch
 
@@ -230,65 +228,6 @@ def test_a_model_that_swallows_the_step_is_noticed_at_once(monkeypatch: pytest.M
     assert answer.error is not None
     assert "headstart_step" in answer.error.message
     driver.close()
-
-
-def test_stopping_ends_everything_once_and_takes_nothing_new(drive: Drive) -> None:
-    driver = drive(max_running_requests=2)
-    driver.build("cache", random_tokens(70, seed=1))
-    everything: list[Answer] = []
-    with driver.standing_still():
-        before = driver.engine.counters.steps
-        everything += [driver.ask([n], "cache", max_output_tokens=500) for n in (1, 2)]
-        everything += [driver.ask([3]), driver.start_build("new", random_tokens(900, seed=2))]
-        everything.append(driver.ask([4], "new"))
-        driver.at_step(4, lambda: driver.engine._leave(driver.engine._begin_stop))
-    assert [answer.outcome for answer in everything] == [(Ending.CANCELLED, None)] * 5
-    driver.engine.stop()
-    assert driver.engine.counters.steps - before == 5  # it was told during the fifth, and took no sixth
-    for refused in (
-        lambda: driver.ask([1]),
-        lambda: driver.start_build("late", [1]),
-        lambda: driver.engine.call(lambda segments: None),
-    ):
-        with pytest.raises(Unavailable, match="stopped"):
-            refused()
-    driver.engine.cancel("request 0")
-    driver.engine.drop("cache")
-
-
-def test_what_comes_in_the_very_moment_of_stopping_is_ended_too(drive: Drive) -> None:
-    driver = drive()
-    with driver.standing_still():
-        driver.engine._leave(driver.engine._begin_stop)
-        late = [driver.ask([1]), driver.start_build("cache", [1, 2]), driver.ask([1], "cache")]
-    assert [answer.outcome for answer in late] == [(Ending.CANCELLED, None)] * 3
-
-
-def test_an_engine_that_dies_leaves_nobody_waiting(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a bug of ours could bring that about; a request that hangs for ever would be the worse answer."""
-    driver = drive()
-    died = threading.Event()
-    monkeypatch.setattr(threading, "excepthook", lambda _: died.set())
-
-    def break_loop() -> None:
-        raise BrokenError
-
-    answers: list[Answer] = []
-
-    def die() -> None:
-        driver.engine._leave(break_loop)
-        answers.append(driver.ask([2]))
-        answers.append(driver.start_build("cache", [1, 2]))
-
-    with driver.standing_still():
-        answers.append(driver.ask([1], max_output_tokens=50))
-        driver.at_step(3, die)
-    assert answers[0].ending == Ending.CANCELLED
-    assert [answer.ending for answer in answers] == [Ending.CANCELLED] * 3
-    driver.engine._thread.join()
-    assert died.is_set()
-    with pytest.raises(Unavailable):
-        driver.ask([1])
 
 
 def test_logprobs_come_with_each_token_where_they_are_asked_for(drive: Drive) -> None:
