@@ -6,8 +6,16 @@ import torch
 
 from tests.workers.engine.driving import Driver
 from tests.workers.engine.tiny import tiny_modules
+from workers.engine.residence import Residence
 
 Drive = Callable[..., Driver]
+
+
+@pytest.fixture(autouse=True)
+def loads(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """KV is loaded, whatever was measured: a tiny model computes as fast as a busy disk reads. `undo()` has it chosen by rates."""
+    monkeypatch.setattr(Residence, "is_worth_loading", lambda *_: True)
+    return monkeypatch
 
 
 @pytest.fixture

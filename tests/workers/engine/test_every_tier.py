@@ -10,7 +10,6 @@ from tests.workers.engine.driving import NAMESPACE, Answer, Driver, assert_like_
 from tests.workers.engine.test_tiers import ANSWERED, BUILT, SCATTERED, files, restart
 from tests.workers.engine.tiny import FAMILIES, random_tokens
 from workers.engine.compaction import compact_one
-from workers.engine.residence import Residence
 from workers.engine.sequence import Ending
 
 STEM = random_tokens(900, seed=1)
@@ -23,11 +22,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_anything_at_all_in_every_tier(
-    drive: Drive, folder: Path, family: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_anything_at_all_in_every_tier(drive: Drive, folder: Path, family: str) -> None:
     """Caches are made, deleted, demoted and promoted; then they are built again, found after a restart, and moved together."""
-    monkeypatch.setattr(Residence, "is_worth_loading", lambda *_: True)
     driver = drive(family, disk=folder, **SIZES)
     dice = random.Random(4)
     texts = {f"cache {n}": STEM[: dice.randrange(64, 700)] + random_tokens(90, seed=n) for n in range(8)}
@@ -55,8 +51,13 @@ def test_anything_at_all_in_every_tier(
     assert ask_sixteen(driver, dice, live) == 0
     assert driver.engine.counters.prefill_tokens - before < 16 * 400  # what was asked, and no cache
 
-    assert move_together(driver) > 0
-    assert ask_sixteen(driver, dice, live) == 0
+    moved = 0
+    for _ in range(20):  # what comes back lies where there is room
+        moved += move_together(driver, dice)
+        assert ask_sixteen(driver, dice, live) == 0
+        if moved > 3:
+            break
+    assert moved > 3
 
 
 def ask_sixteen(driver: Driver, dice: random.Random, live: dict[str, list[int]]) -> int:
@@ -89,14 +90,12 @@ def damage(path: Path) -> None:
     path.write_bytes(content)
 
 
-def move_together(driver: Driver) -> int:
-    """Every path that there is a free run for; tells how many."""
+def move_together(driver: Driver, dice: random.Random) -> int:
+    """A few paths that lie in more than one run, as far as there is room; tells how many. Not all: of two with the same beginning only
+    one can have it beside its end."""
     tree, segments = driver.engine._tree, driver.engine._segments
     driver.let_files_settle()
-    driver.call(lambda: tree.evict(20))
-    moved = 0
-    while driver.call(lambda: compact_one(tree, segments, 1)):
-        driver.call(tree.check_integrity)
-        moved += 1
-        assert moved <= 100, "the same are moved again and again"
+    driver.call(lambda: tree.evict(dice.randrange(10, 50)))
+    moved = sum(driver.call(lambda: compact_one(tree, segments, 1)) for _ in range(3))
+    driver.call(tree.check_integrity)
     return moved

@@ -11,7 +11,6 @@ from tests.workers.engine.driving import NAMESPACE, Driver
 from tests.workers.engine.test_metrics import BLOCK_BYTES, Told, ask
 from tests.workers.engine.test_tiers import BUILT, files
 from tests.workers.engine.tiny import random_tokens
-from workers.engine.residence import Residence
 from workers.engine.sequence import Ending
 from workers.engine.tiers.disk_store import DiskStore
 from workers.engine.tiers.host_store import HostStore
@@ -24,12 +23,6 @@ TIERS = ["disk", "host"]
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "kv"
-
-
-@pytest.fixture
-def loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever was measured: a tiny model computes as fast as a busy disk reads."""
-    monkeypatch.setattr(Residence, "is_worth_loading", lambda *_: True)
 
 
 def below(tier: str, folder: Path, blocks: int) -> dict[str, Any]:
@@ -58,7 +51,6 @@ def choices(told: Told) -> tuple[float, float]:
     return load, recompute
 
 
-@pytest.mark.usefixtures("loads")
 @pytest.mark.parametrize("tier", TIERS)
 def test_what_a_cache_does_on_its_way_down_and_up(drive: Drive, folder: Path, tier: str) -> None:
     driver = drive(**below(tier, folder, 100))
@@ -85,7 +77,6 @@ def test_what_a_cache_does_on_its_way_down_and_up(drive: Drive, folder: Path, ti
     assert tokens(told, "lost") == 0
 
 
-@pytest.mark.usefixtures("loads")
 @pytest.mark.parametrize("tier", TIERS)
 def test_automatic_kv_comes_from_where_it_lay(drive: Drive, folder: Path, tier: str) -> None:
     driver = drive(blocks=12, **below(tier, folder, 100))
@@ -104,10 +95,7 @@ def test_automatic_kv_comes_from_where_it_lay(drive: Drive, folder: Path, tier: 
     assert choices(told) == (1, 0)
 
 
-def test_a_conversation_that_comes_from_disk_behind_a_cache_that_does_not(
-    drive: Drive, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Residence, "is_worth_loading", lambda *_: True)
+def test_a_conversation_that_comes_from_disk_behind_a_cache_that_does_not(drive: Drive, folder: Path) -> None:
     driver = drive(blocks=16, disk=folder)
     driver.build("cache", CACHE[:192])
     told = Told(driver)
@@ -120,7 +108,10 @@ def test_a_conversation_that_comes_from_disk_behind_a_cache_that_does_not(
     assert told.first_tokens() == {("explicit", "device"): 1, ("explicit", "disk"): 1}
 
 
-def test_what_is_computed_again_because_that_is_quicker(drive: Drive, folder: Path) -> None:
+def test_what_is_computed_again_because_that_is_quicker(
+    drive: Drive, folder: Path, loads: pytest.MonkeyPatch
+) -> None:
+    loads.undo()
     driver = drive(disk=folder)
     driver.build("cache", CACHE)
     driver.give_up_arena()
@@ -134,7 +125,6 @@ def test_what_is_computed_again_because_that_is_quicker(drive: Drive, folder: Pa
     assert rejected(told) == {}
 
 
-@pytest.mark.usefixtures("loads")
 @pytest.mark.parametrize(
     ("damage", "reason"), [("flip", "corrupt"), ("cut", "truncated"), ("gone", "unreadable")]
 )

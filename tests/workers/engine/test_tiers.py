@@ -12,7 +12,6 @@ from core.errors import AppError
 from tests.workers.engine.conftest import Drive
 from tests.workers.engine.driving import NAMESPACE, Driver, assert_like_oracle
 from tests.workers.engine.tiny import FAMILIES, random_tokens
-from workers.engine.residence import Residence
 from workers.engine.sequence import Ending
 from workers.engine.tiers.disk_store import DiskStore
 from workers.engine.tiers.errors import DiskFull, Rejection, TierUnavailable
@@ -26,13 +25,6 @@ BUILT = (Ending.BUILT, None)
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "kv"
-
-
-@pytest.fixture(autouse=True)
-def loads(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """KV is loaded, whatever was measured: a tiny model computes as fast as a busy disk reads."""
-    monkeypatch.setattr(Residence, "is_worth_loading", lambda *_: True)
-    return monkeypatch
 
 
 def files(folder: Path) -> list[Path]:
