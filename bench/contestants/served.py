@@ -13,6 +13,7 @@ from api.builds import Draft, create_cache
 from api.generations import Generation, running
 from api.patience import Patience
 from api.state import ApiState
+from bench.contestants.streams import instants
 from caching import lifecycle
 from cli.embedded import Embedded
 from core.clock import instant
@@ -54,7 +55,10 @@ class Served:
         server.transport.send(DropCache(cache_id))
 
     async def tokens(self, cache_id: str, question: str, output_tokens: int) -> AsyncGenerator[float, None]:
-        """When each token's text was there; the tokens of one event came together. Closed early, it hangs up."""
+        """When each token's text was there. Closed early, it hangs up.
+
+        A token without text, as the model's special ones, comes with the next that has some: they share the time since the one before.
+        """
         state = self._state
         cache = await state.pools.read(lambda session: self._find_cache(session, cache_id))
         token_ids = await state.pools.compute(lambda: self._suffix(cache, question))
@@ -67,13 +71,13 @@ class Served:
             max_output_tokens=output_tokens,
             stop_sequences=(),
         )
-        count = 0
+        count, before = 0, None
         async with self._patience() as patience, running(state, self._caller, generation, patience) as run:
             while isinstance(event := await run.next(), TokensEvent):
                 now = time.perf_counter()
-                count += len(event.token_ids)
-                for _ in event.token_ids:
-                    yield now
+                for moment in instants(before, now, len(event.token_ids)):
+                    yield moment
+                count, before = count + len(event.token_ids), now
         if count != output_tokens:
             raise RuntimeError(f"{count} of {output_tokens} tokens came, then {event}")
 

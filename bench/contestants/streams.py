@@ -46,6 +46,13 @@ async def going_on(
         is_over.set()
 
 
+def instants(before: float | None, now: float, count: int) -> list[float]:
+    """Of tokens that came together: spread over the time since the ones before."""
+    if before is None:
+        return [now] * count
+    return [now - (now - before) * later / count for later in reversed(range(count))]
+
+
 def gaps(answers: list[list[float]], begin: float, end: float) -> list[float]:
     """Between two tokens of one answer, as far as they have to do with the time from begin to end."""
     pairs = [pair for instants in answers for pair in pairwise(instants)]
