@@ -24,14 +24,14 @@ STREAM, ARRAY = (
     f"/v1/models/{MODEL}:streamGenerateContent?alt=sse",
     f"/v1/models/{MODEL}:streamGenerateContent",
 )
-_STANDS_STILL_SECONDS = 1.0
+_LOOKS_SECONDS = 0.1
 
 
 @types.coroutine
 def counted(
-    coroutine: Coroutine[Any, Any, None], at: int, action: Callable[[], None]
+    coroutine: Coroutine[Any, Any, None], on_wait: Callable[[int], None]
 ) -> Generator[Any, Any, None]:
-    """Run it, and call `action` when it waits for the at-th time."""
+    """Run it, and say each time it waits how often it has."""
     waits, value, error = 0, None, None
     while True:
         try:
@@ -39,8 +39,7 @@ def counted(
         except StopIteration:
             return
         waits += 1
-        if waits == at:
-            action()
+        on_wait(waits)
         value = error = None
         try:
             value = yield waits_for
@@ -71,7 +70,12 @@ def request(
     sent: list[Message] = []
 
     async def run() -> bool:
-        gone, to_come, is_reached = asyncio.Event(), [json.dumps(body).encode()], False
+        loop, gone, to_come, waits = (
+            asyncio.get_running_loop(),
+            asyncio.Event(),
+            [json.dumps(body).encode()],
+            0,
+        )
 
         async def receive() -> Message:
             if to_come:
@@ -83,17 +87,25 @@ def request(
             await asyncio.sleep(0)  # a socket that is full for a moment
             sent.append(message)
 
-        def hang_up() -> None:
-            nonlocal is_reached
-            is_reached = True
-            gone.set()
+        def on_wait(number: int) -> None:
+            nonlocal waits
+            waits = number
+            if number == hang_up_at:
+                gone.set()
+
+        def look(waits_before: int) -> None:
+            """It stands still once the worker holds and it has not gone on since the last look."""
+            if server.worker.is_holding and waits == waits_before:
+                gone.set()
+            else:
+                loop.call_later(_LOOKS_SECONDS, look, waits)
 
         if hang_up_at is not None:
-            asyncio.get_running_loop().call_later(_STANDS_STILL_SECONDS, gone.set)
+            look(0)
         app = create_app(replace(server.state))  # its pools belong to this event loop
-        await asyncio.wait_for(counted(app(scope, receive, send), hang_up_at or 0, hang_up), 20)
+        await asyncio.wait_for(counted(app(scope, receive, send), on_wait), 20)
         assert len(asyncio.all_tasks()) == 1, "a task was left behind"
-        return is_reached
+        return hang_up_at is not None and waits >= hang_up_at
 
     return asyncio.run(run()), b"".join(each.get("body", b"") for each in sent)
 

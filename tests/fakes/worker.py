@@ -58,6 +58,7 @@ class WorkerDouble:
     sent: list[Message] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     release: threading.Event = field(default_factory=threading.Event)
+    is_holding: bool = False
     _threads: list[threading.Thread] = field(default_factory=list)
 
     @property
@@ -97,8 +98,10 @@ class WorkerDouble:
             thread.start()
 
     def _hold(self, channel_id: str) -> None:
+        self.is_holding = True
         while not self.release.wait(0.002) and channel_id not in self.cancelled:
             pass
+        self.is_holding = False
 
     def _generate(self, message: Generate, script: Script) -> None:
         channel_id, number, output_tokens = message.request_id, 0, 0
