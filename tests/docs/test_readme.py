@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.demo.server import running_server
+from core.settings import load_settings
+from tests.e2e.home import Home
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -27,13 +28,18 @@ def test_the_quickstart_is_short() -> None:
 def test_the_quickstart_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     printed = io.StringIO()
-    with running_server(tmp_path) as server:
+    home = Home(tmp_path, {"model_cache_dir": str(load_settings().model_cache_dir)})
+    try:
+        server = home.start()
         code = quickstart()
-        for shown, real in (("YOUR-KEY", server.project_key), ("http://127.0.0.1:8080", server.address)):
+        for shown, real in (("YOUR-KEY", home.project_key), ("http://127.0.0.1:8080", server.address)):
             assert code.count(shown) == 1
             code = code.replace(shown, real)
         with contextlib.redirect_stdout(printed):
             exec(compile(code, "README.md", "exec"), {})
+        assert server.terminate() == 0
+    finally:
+        home.close()
     answers = printed.getvalue().strip().splitlines()
     counts = [int(count) for count in re.findall(r"(\d+) tokens were cached", printed.getvalue())]
     assert len(answers) >= len(counts) == 2
