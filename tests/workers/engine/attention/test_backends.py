@@ -2,20 +2,18 @@
 
 import itertools
 import math
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
+from tests.e2e.processes import run_apart
+from tests.workers.engine.attention.nothing import attend_to_nothing
 from tests.workers.engine.attention.textbook import assert_close, random, textbook
 from workers.engine.attention import Lengths, PartialAttention, choose_backend, merge, plain_attention
 from workers.engine.attention.plain import PLAIN
 
-ROOT = Path(__file__).parents[4]
 CPU = torch.device("cpu")
 
 
@@ -146,26 +144,4 @@ def test_parts_over_disjoint_keys_merge_to_the_whole(name: str, cuts: list[int],
 @pytest.mark.trap("T11")
 def test_nothing_to_attend_to_kills_no_process() -> None:
     """The kernel itself dies of zero tokens: a child process shows that none of these reaches it."""
-    script = """
-import torch
-from tests.workers.engine.driving import Driver, assert_like_oracle
-from tests.workers.engine.tiny import tiny_modules
-from workers.engine.attention import choose_backend
-
-attend = choose_backend(torch.device("cpu"), torch.float32, 16)
-print(*attend(torch.ones(1, 2, 1, 16), *torch.ones(2, 1, 2, 0, 16), scale=1.0)[1].flatten().tolist())
-
-# No cache, empty tails, a seat that has ended between two that go on: a row of nothing but hidden tokens.
-driver = Driver(*tiny_modules("llama"))
-with driver.standing_still():
-    answers = [driver.ask([token], max_output_tokens=count) for token, count in ((5, 9), (6, 2), (7, 9), (8, 1))]
-print(*[answer.outcome[0] for answer in answers])
-for answer in answers:
-    assert_like_oracle(driver.oracle, answer)
-driver.close()
-"""
-    child = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert child.returncode == 0, child.stderr
-    assert child.stdout.splitlines() == ["-inf -inf", "MAX_TOKENS MAX_TOKENS MAX_TOKENS MAX_TOKENS"]
+    run_apart(attend_to_nothing)
