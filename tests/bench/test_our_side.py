@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from typer import BadParameter
 from bench import fanout, sharing, stall, ttft
 from bench.__main__ import choose_peers
 from bench.contestants.agreement import agreement_with_float32
+from bench.contestants.in_process import InProcess
 from bench.plan import Plan
 from bench.remote import ContestantFailed, Remote, remote
 from bench.roster import BATCHING, GENERATE, LLAMA, OURS, OURS_HTTP
@@ -116,9 +118,9 @@ def test_what_was_kept_is_there_after_a_new_start(
     monkeypatch.setenv("HEADSTART_MODEL", str(folder))
     monkeypatch.setenv("HEADSTART_ARENA_BYTES", str(64 << 20))
     first, second = workload.document(100), workload.document(120)
-    with remote(OURS, tmp_path) as contestant:
-        contestant.keep(first)
-        contestant.keep_too(second)
+    with closing(InProcess(tmp_path)) as contestant_before:  # in this process, which has torch already
+        contestant_before.keep(first)
+        contestant_before.keep_too(second)
     with remote(OURS, tmp_path) as contestant:
         for document in (second, first):
             assert contestant.ask(workload.prompt(document, workload.question()), 1).first_text_s > 0
