@@ -38,7 +38,7 @@ contracts: init ## who may import whom
 	$(BIN)/lint-imports
 
 unit: init postgresql ## the tests alone; one file: .venv/bin/pytest tests/billing/test_rating.py
-	OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadfile
+	OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 conformance: init ## every version of the stock clients against a whole server; see docs/conformance.md
 	@$(BIN)/python scripts/conformance_environments.py
