@@ -33,4 +33,4 @@ class EngineConfig:
     tail_tokens: int
     fingerprint: str = ""
     pinned_share: float = 0.5
-    prefill_stretch: float | None = 2.3
+    prefill_stretch: float | None = 2.2

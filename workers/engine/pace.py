@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
-_NEWEST = 7  # measurements of which the median counts: one that something else on the machine made long must not
+_NEWEST = 5  # measurements that count, but for the longest of them, which something else on the machine may have made long
 _FEWEST_TOKENS = 32
 
 
@@ -12,7 +12,7 @@ _FEWEST_TOKENS = 32
 class Pace:
     """stretch: how much longer than a step of decode rows alone one with prefill may take, as a part of the former.
 
-    At 2.3 a new token comes after three times the quiet time, with a fifth of noise after four times. A prefill beside answers takes
+    At 2.2 a new token comes after three times the quiet time, with a fifth of noise after four times. A prefill beside answers takes
     nearly half as long again as alone, and more where small chunks are slower.
     """
 
@@ -23,8 +23,8 @@ class Pace:
 
     @property
     def token_s(self) -> float | None:
-        """Seconds that a token of prefill takes; None until it was measured."""
-        return median(self._token_s) if self._token_s else None
+        """Seconds that a token of prefill takes, rather too many: it rises while a text grows. None until it was measured."""
+        return sorted(self._token_s)[-2:][0] if self._token_s else None
 
     def chunk_tokens(self, decode_count: int) -> int:
         """Tokens of prefill for the next step: the largest chunk where nobody waits for a token or nothing was measured."""

@@ -47,6 +47,13 @@ def test_one_long_step_is_no_measure() -> None:
     assert pace.chunk_tokens(1) == 50
 
 
+def test_the_price_of_a_token_is_the_second_highest_of_late() -> None:
+    pace = Pace(256, 2.0)
+    for price in (0.009, 0.001, 0.002, 0.003, 0.004, 0.005):
+        pace.observe(price * 100, decode_count=0, prefill_tokens=100)
+    assert pace.token_s == pytest.approx(0.004)
+
+
 def test_more_answers_at_once_take_longer() -> None:
     pace = knowing(256, 2.0, decode_s=0.1, token_s=0.004)
     pace.observe(0.3, decode_count=8, prefill_tokens=0)
