@@ -280,6 +280,10 @@ class Residence:
         if error is not None and not isinstance(error, TierError):
             log.error("KV could not be read", exc_info=error)
         transfer.end()
+        copy = transfer.parts[0].file
+        if error is not None and source is KvTier.HOST and copy is not None:
+            self._load_file_instead(copy, transfer.parts)
+            return
         if error is not None:
             self._lose_copies(transfer.parts)
         else:
@@ -290,6 +294,13 @@ class Residence:
                 if part.file is None and _is_held(part):
                     self.writes.keep(part)
         self._settle(transfer.parts)
+
+    def _load_file_instead(self, copy: FileCopy, parts: list[Stored]) -> None:
+        """Host memory could not give it. Its place stays: what comes behind may be there already, and would stand upon nothing."""
+        assert self._kept_host is not None, "it was read from there"
+        for part in parts:
+            self._kept_host.discard(part)
+        self._load_file(copy, parts)
 
     def _lose_copies(self, parts: Sequence[Stored]) -> None:
         """What they were read from is of no use, and neither is what comes behind them."""
