@@ -46,7 +46,6 @@ class TierCounts:
     demoted_of_pieces: the tree counts those of nodes."""
 
     promoted: Counter[KvTier] = field(default_factory=Counter)
-    recomputed: int = 0
     lost: int = 0
     loads: int = 0
     recomputes: int = 0
@@ -142,7 +141,6 @@ class Residence:
         is_worth = seconds < seconds_per_token * tokens
         if not is_worth:
             self.counts.recomputes += 1
-            self.counts.recomputed += tokens
         return is_worth
 
     def discard(self, part: Stored) -> None:

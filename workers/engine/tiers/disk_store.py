@@ -33,7 +33,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 class DiskStore:
     """Files of one KV format in a folder that no other process uses. Nothing is read or made before `scan`.
 
-    read_rate, write_rate: bytes a second, with verification and sync. incarnation: marks what this process has not finished.
+    read_rate: bytes a second, with verification. incarnation: marks what this process has not finished.
     lock: held from `scan` to `release`, where the folder is not known to be ours alone.
     """
 
@@ -50,7 +50,6 @@ class DiskStore:
         self.format = kv_format
         self.limit_bytes = limit_bytes
         self.read_rate = Rate()
-        self.write_rate = Rate()
         self._incarnation = incarnation
         self._numbers = itertools.count()
         self._lock = Lock()
@@ -114,7 +113,6 @@ class DiskStore:
         number = index + 1  # 0 has what an earlier process wrote
         path = self.folder / f"{self._incarnation}-{index}{STAGING_SUFFIX}"
         self._claim(path, size, number)
-        started = perf_counter()
         is_stored = False
         try:
             with self._failures_named(size):
@@ -125,7 +123,6 @@ class DiskStore:
         finally:
             if not is_stored:
                 self._try_to_remove(path, number)
-        self.write_rate.observe(size, perf_counter() - started)
         return KvFile(path, size, manifest, digest, number)
 
     def read_into(
