@@ -71,4 +71,6 @@ def wood(blocks: int = 64) -> Wood:
     )
     segments = Segments(Arena(SHAPE, config))
     now = [0.0]
-    return Wood(PrefixTree(segments, BlockKey, lambda: now[0]), segments, now)
+    tree = PrefixTree(segments, BlockKey, lambda: now[0])
+    segments.make_room = tree.evict
+    return Wood(tree, segments, now)

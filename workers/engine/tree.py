@@ -55,7 +55,6 @@ class PrefixTree:
         self.most_resident_pinned = segments.arena.pool.block_count
         self.on_forgotten: Callable[[Node], None] = lambda _: None
         self._alive: set[Node] = set()
-        segments.make_room = self.evict
 
     def top(self, namespace: bytes | None) -> Node:
         """Where a namespace begins; None: a beginning that nobody else finds, and that ends with its last reader."""
