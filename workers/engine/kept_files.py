@@ -43,6 +43,7 @@ class KeptFiles:
         self._clock = clock
         self._on_bare = on_bare
         self._copies: set[FileCopy] = set()
+        self._doomed: set[FileCopy] = set()
         self._pieces: dict[str, KvFile] = {}  # found at start, by cache
         self._undeleted: list[KvFile] = []
         self._removing: list[KvFile] = []
@@ -135,11 +136,13 @@ class KeptFiles:
                 self._on_bare(part)
         copy.parts = []
         copy.is_doomed = True
+        self._doomed.add(copy)
         self.end_if_doomed(copy)
 
     def end_if_doomed(self, copy: FileCopy) -> None:
         """Remove a file that is to go, once nobody reads it."""
         if copy.is_doomed and not copy.load_count:
+            self._doomed.discard(copy)
             self._remove(copy.file)
 
     def make_room(self, full: DiskFull, before: Stored) -> bool:
@@ -189,8 +192,12 @@ class KeptFiles:
             self._remove(file)
 
     def remove_automatic(self) -> None:
-        """At the end, when nothing is under way: remove what no cache pins, and what could not be removed before."""
-        copies = [copy.file for copy in self._copies if _is_automatic(copy)]
+        """At the end, when nothing is under way: remove what no cache pins, and what could not be removed before.
+
+        A transfer that was never begun has not ended, and keeps nothing now.
+        """
+        automatic = (copy for copy in self._copies if not any(map(is_pinned, copy.parts)))
+        copies = [copy.file for copy in (*automatic, *self._doomed)]
         with suppress(TierError):  # the log has it, and the next start finds them
             self._disk.delete(*copies, *self._pieces.values(), *self._undeleted, *self._removing)
 

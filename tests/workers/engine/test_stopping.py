@@ -1,10 +1,14 @@
 """However an engine comes to its end, whoever was told that his message is taken is told what became of it."""
 
+import threading
+from pathlib import Path
+
 import pytest
 
 from core.errors import Unavailable
 from tests.workers.engine.conftest import Drive
-from tests.workers.engine.driving import Answer
+from tests.workers.engine.driving import NAMESPACE, Answer, Driver
+from tests.workers.engine.test_tiers import ANSWERED, Gate, files
 from tests.workers.engine.tiny import random_tokens
 from workers.engine.sequence import Ending
 
@@ -81,3 +85,55 @@ def test_a_count_that_is_wrong_ends_the_engine(drive: Drive, caplog: pytest.LogC
     assert "was counted" in caplog.text
     with pytest.raises(Unavailable):
         driver.ask([1, 2], "cache")
+
+
+def stop_while_shut(driver: Driver, *gates: Gate) -> None:
+    """What the gates hold up ends when the engine's thread has ended."""
+    stopping = threading.Thread(target=driver.engine.stop)
+    stopping.start()
+    driver.engine._thread.join()
+    for gate in gates:
+        gate.opened.set()
+    stopping.join()
+
+
+def test_what_ended_while_it_was_written_has_no_file_after_a_stop(
+    drive: Drive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, gate = drive(disk=tmp_path / "kv"), Gate(monkeypatch, "write")
+    driver.build("cache", random_tokens(300, seed=1))
+    assert gate.reached.wait(60)
+    driver.drop("cache")
+    stop_while_shut(driver, gate)
+    assert not files(tmp_path / "kv")
+
+
+@pytest.mark.parametrize("is_begun", [True, False])
+def test_what_ended_while_it_was_to_be_read_has_no_file_after_a_stop(
+    drive: Drive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_begun: bool
+) -> None:
+    driver, gate = drive(disk=tmp_path / "kv"), Gate(monkeypatch, "read_into")
+    for name, seed in (("first", 1), ("second", 2)):
+        driver.build(name, random_tokens(128, seed=seed))
+    driver.give_up_arena()
+    for name in ("first", "second"):
+        driver.ask([1, 2], name, request_id=name)
+    assert gate.reached.wait(60)
+    read = "first" if is_begun else "second"
+    driver.engine.cancel(read)
+    driver.drop(read)
+    driver.used_blocks()
+    assert len(files(tmp_path / "kv")) == 2
+    stop_while_shut(driver, gate)
+    assert len(files(tmp_path / "kv")) == 1
+
+
+def test_automatic_kv_that_is_written_just_then_does_not_outlive_a_stop(
+    drive: Drive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, gate = drive(disk=tmp_path / "kv", blocks=12), Gate(monkeypatch, "write")
+    asked = driver.ask(random_tokens(640, seed=1), namespace=NAMESPACE, max_output_tokens=1)
+    assert asked.outcome == ANSWERED
+    assert gate.reached.wait(60)
+    stop_while_shut(driver, gate)
+    assert not files(tmp_path / "kv")
