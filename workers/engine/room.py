@@ -63,20 +63,28 @@ class Room:
         tree.most_resident_pinned = self.budget.most_resident
         segments.make_room = self._make_room
 
-    def place_build(self, build: Build) -> Placing:
-        """Pin what is there of its path, and give it room for the rest."""
+    def claim_build(self, build: Build) -> Node | None:
+        """Pin all of it, where nothing has to be computed or brought; else tell where what is there ends, or None: wait for that."""
         tokens = build.block_token_ids
         match = self._tree.match(self._tree.top(build.namespace), tokens)
         if match.filling is not None:
-            return Placing.FILLING
-        node, rest = match.node, tokens[match.node.end :]
-        piece = None
-        if build.piece_token_ids and not rest:
+            return None
+        node, piece = match.node, None
+        if node.end == len(tokens) and build.piece_token_ids:
             piece = self._residence.find_piece(build.cache_id, node, build.piece_token_ids)
-        if not rest and (piece or not build.piece_token_ids):
+        if node.end == len(tokens) and (piece or not build.piece_token_ids):
             self._tree.acquire(node)
             self._pin(build, node, piece)
+        return node
+
+    def place_build(self, build: Build) -> Placing:
+        """Pin what is there of its path, and give it room for the rest."""
+        node = self.claim_build(build)
+        if node is None:
+            return Placing.FILLING
+        if build.has_room:
             return Placing.PLACED
+        rest = build.block_token_ids[node.end :]
         bringing = self._residence.bring(node.path())
         if bringing is not Bringing.READY:
             return _WAITING[bringing]

@@ -81,6 +81,8 @@ class Scheduler:
                 self._builds[build.cache_id] = build
                 if self._may_place(build):
                     self._place(build)
+                else:
+                    self._claim(build)
             else:
                 build.end(Ending.FAILED, error)
 
@@ -326,6 +328,13 @@ class Scheduler:
         if placing is Placing.PLACED and build.is_complete:
             self._finish_build(build)
         return placing
+
+    def _claim(self, build: Build) -> None:
+        """What is there in whole waits for nobody: others must not take it for unclaimed meanwhile."""
+        self._lose()
+        self._room.claim_build(build)
+        if build.has_room:
+            self._finish_build(build)
 
     @property
     def has_unplaced_builds(self) -> bool:

@@ -1,0 +1,47 @@
+"""After a restart caches claim the KV that they have left; what has to be computed anew is computed one at a time, and costs no other."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.workers.engine.conftest import Drive
+from tests.workers.engine.driving import Driver
+from tests.workers.engine.test_tiers import BUILT, computed, files
+from tests.workers.engine.tiny import random_tokens
+from workers.engine import engine as engine_module
+
+SLOW = 900  # tokens: computed in several steps
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "kv"
+
+
+def restart_without_the_first(drive: Drive, folder: Path, caches: dict[str, list[int]]) -> Driver:
+    """The files of the cache that is asked for first are gone."""
+    driver = drive(disk=folder)
+    for cache_id, tokens in caches.items():
+        driver.build(cache_id, tokens)
+        driver.let_files_settle()
+    for path in sorted(files(folder), key=lambda path: path.stat().st_mtime_ns)[:2]:
+        path.unlink()
+    driver.cache_tokens.clear()
+    driver.engine.stop()
+    return drive(disk=folder)
+
+
+def test_a_rebuild_that_takes_long_costs_no_other_cache_what_it_left(
+    drive: Drive, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "_CLAIMING_SECONDS", 0.0)
+    caches = {"slow": random_tokens(SLOW, seed=1), "found": random_tokens(300, seed=2)}
+    driver = restart_without_the_first(drive, folder, caches)
+    with driver.standing_still():
+        builds = [
+            driver.start_build(cache_id, tokens, is_rebuild=True, is_urgent=False)
+            for cache_id, tokens in caches.items()
+        ]
+        driver.engine.forget_unclaimed()
+    assert [build.outcome for build in builds] == [BUILT, BUILT]
+    assert computed(driver) == SLOW
