@@ -296,7 +296,9 @@ class Scheduler:
     def _place_builds(self, end: EndSequence) -> bool:
         """Whether one that somebody waits for has no room: it comes before all requests. Of the others one is computed at a time."""
         is_full = False
-        for build in [b for b in self._builds.values() if not b.has_room and self._may_place(b)]:
+        for build in [b for b in self._builds.values() if not b.has_room]:
+            if not self._may_place(build):  # those before it may have been given room just now
+                continue
             try:
                 placing = self._place(build)
             except Exception as error:  # noqa: BLE001 - its own, as above

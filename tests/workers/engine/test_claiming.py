@@ -45,3 +45,23 @@ def test_a_rebuild_that_takes_long_costs_no_other_cache_what_it_left(
         driver.engine.forget_unclaimed()
     assert [build.outcome for build in builds] == [BUILT, BUILT]
     assert computed(driver) == SLOW
+
+
+def test_what_nobody_waits_for_is_given_room_one_at_a_time(drive: Drive) -> None:
+    """Also when the first of them is done and several could follow."""
+    driver = drive()
+    placed: list[int] = []
+
+    def count(_: object) -> None:
+        placed.append(sum(build.has_room for build in driver.engine._scheduler._builds.values()))
+
+    driver.model.before.append(count)
+    with driver.standing_still():
+        builds = [
+            driver.start_build(
+                f"cache {seed}", random_tokens(300, seed=seed), is_rebuild=True, is_urgent=False
+            )
+            for seed in range(4)
+        ]
+    assert [build.outcome for build in builds] == [BUILT] * 4
+    assert max(placed) == 1
