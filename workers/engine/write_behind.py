@@ -5,7 +5,6 @@ Called on the engine thread; one copy at a time is under way.
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 
@@ -47,7 +46,7 @@ class WriteBehind:
         self._on_end = on_end
         self._host: tuple[HostStore, KeptHost] | None = None
         self._disk: tuple[DiskStore, KeptFiles] | None = None
-        self._pinned: deque[Stored] = deque()  # the ends of paths that caches pin
+        self._pinned: dict[Stored, None] = {}  # the ends of paths that caches pin, each once, in order
         self._is_writing = False
         self._has_disk_failed = False
 
@@ -66,7 +65,8 @@ class WriteBehind:
 
     def keep(self, part: Stored) -> None:
         """A cache pins its path: copy it to the slowest tier, unless it is there."""
-        self._pinned.append(part)
+        if self._host is not None or self._disk is not None:
+            self._pinned[part] = None
 
     def tend(self, *, is_full: bool) -> None:
         """Start the next copy: of pinned KV first, then of what comes up for eviction, if there is little room or (is_full)
@@ -75,16 +75,18 @@ class WriteBehind:
         if self._is_writing:
             return
         while self.has_work:
-            if self._keep_next(self._pinned[0]):
+            part = next(iter(self._pinned))
+            if self._keep_next(part):
                 return
-            self._pinned.popleft()
+            del self._pinned[part]
         pool = self._segments.arena.pool
         if is_full or pool.free_count < _FREE_SHARE * pool.block_count:
             self._copy_what_goes()
 
     def retry(self) -> None:
-        """What did not work may work now."""
+        """What did not work may work now. What has ended meanwhile is waited for no more."""
         self._has_disk_failed = False
+        self._pinned = {part: None for part in self._pinned if part.is_findable}
         if self._host is not None:
             self._host[1].is_full = False
 

@@ -123,6 +123,30 @@ def test_what_could_not_be_written_is_written_later_without_a_word_from_anybody(
         time.sleep(0.02)
 
 
+@pytest.mark.parametrize("has_disk", [True, False])
+def test_what_cannot_be_written_is_not_kept_in_mind_for_ever(
+    drive: Drive, folder: Path, monkeypatch: pytest.MonkeyPatch, *, has_disk: bool
+) -> None:
+    """Neither once for each minute, nor when its cache has ended: it has the cache's tokens."""
+    driver = drive(disk=folder if has_disk else None)
+    monkeypatch.setattr(DiskStore, "write", lambda *_: (_ for _ in ()).throw(TierUnavailable("broken")))
+    for number in range(3):
+        driver.build(f"cache {number}", random_tokens(100, seed=number))
+
+    def let_a_minute_pass() -> int:
+        def age() -> int:
+            driver.engine._next_ageing = 0.0
+            driver.engine._age()
+            return len(driver.engine._residence.writes._pinned)
+
+        return driver.call(age)
+
+    assert [let_a_minute_pass() for _ in range(5)] == [3 * has_disk] * 5
+    for number in range(3):
+        driver.drop(f"cache {number}")
+    assert let_a_minute_pass() == 0
+
+
 def test_a_folder_that_could_not_be_read_at_start_is_used_once_it_can_be(drive: Drive, folder: Path) -> None:
     folder.write_text("in the way")
     driver = drive(disk=folder)
