@@ -368,7 +368,9 @@ class Scheduler:
     def _abandon(self, build: Build, ending: Ending, error: AppError | None, end: EndSequence | None) -> None:
         del self._builds[build.cache_id]
         self._room.give_up_build(build)
-        if build.is_rebuild and not build.is_dropped:
+        if build.is_dropped:
+            self._room.forget_left(self._room.left_of(build))
+        elif build.is_rebuild:
             self._left[build.cache_id] = self._room.left_of(build)
         if end is not None:
             for sequence in list(build.followers):

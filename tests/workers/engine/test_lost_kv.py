@@ -73,6 +73,24 @@ def test_what_is_left_of_a_cache_whose_rebuild_is_cancelled_ends_with_it(drive: 
     assert_nothing_is_left(driver, folder, tokens)
 
 
+def test_what_is_left_of_a_cache_that_ended_during_its_rebuild_ends_with_that(
+    drive: Drive, folder: Path
+) -> None:
+    """It goes on for who asked before, and fails."""
+    driver, tokens = drive(disk=folder), random_tokens(384, seed=1)
+    lose_the_end(driver, folder, tokens)
+
+    def fail() -> None:
+        raise ArithmeticError("as the test would have it")
+
+    with driver.standing_still():
+        build, answer = driver.start_build("cache", tokens, is_rebuild=True), driver.ask([1, 2], "cache")
+        driver.at_step(0, lambda: driver.drop("cache"))
+        driver.at_step(1, fail)
+    assert (build.ending, answer.ending) == (Ending.FAILED, Ending.FAILED)
+    assert_nothing_is_left(driver, folder, tokens)
+
+
 def test_a_lost_cache_that_was_built_again_is_one_like_any_other(drive: Drive, folder: Path) -> None:
     driver, tokens = drive(disk=folder), random_tokens(200, seed=1)
     lose_the_end(driver, folder, tokens)
