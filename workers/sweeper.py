@@ -38,10 +38,14 @@ class Sweeper:
 
         Returns how many caches expired. A reader in the way only puts the wiping off to the next turn.
         """
-        with self._database.write() as session:
-            ended = sweep(session, self._clock, _BATCH)
-        for cache_id in ended:
-            self._handle(DropCache(cache_id))
+        ended: list[str] = []
+        try:
+            with self._database.write() as session:
+                ended = sweep(session, self._clock, _BATCH)
+        finally:
+            # Also where it is not known whether that was committed: expired they are, and no later turn may find them.
+            for cache_id in ended:
+                self._handle(DropCache(cache_id))
         self._database.scrub()
         return len(ended)
 

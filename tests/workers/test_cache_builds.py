@@ -8,11 +8,12 @@ import pytest
 from sqlalchemy import func, select, text
 
 from caching import lifecycle
-from core.errors import AppError, ArenaFull, CacheNotFound, DeadlineExceeded, Internal
+from core.errors import AppError, ArenaFull, CacheNotFound, DeadlineExceeded, Internal, Unavailable
 from core.messages import BuiltEvent, DropCache, FailedEvent, FinishedEvent
 from core.metrics import Metrics
 from models.cache import Cache, CacheState
 from models.usage import Usage, UsageKind, UsageState
+from tests.workers.test_runtime import lose_the_next_commits_answer
 from tests.workers.workshop import FINGERPRINT, Workshop, some_tokens
 from workers.sweeper import Sweeper
 
@@ -371,3 +372,18 @@ def test_what_has_expired_is_swept_and_its_memory_given_back(workshop: Workshop)
     assert workshop.cache(lives).state == CacheState.ACTIVE
     sweeper.start()
     sweeper.stop()
+
+
+def test_what_has_expired_is_dropped_although_the_answer_of_the_database_is_lost(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No later turn finds the row."""
+    cache_id = workshop.cached(some_tokens(130, 1))
+    workshop.clock.advance(3600)
+    sweeper = Sweeper(workshop.database, workshop.clock, workshop.runtime.handle, interval_seconds=3600)
+    lose_the_next_commits_answer(workshop, monkeypatch)
+    with pytest.raises(Unavailable):
+        sweeper.sweep_once()
+    assert workshop.cache(cache_id).state == CacheState.EXPIRED
+    assert sweeper.sweep_once() == 0
+    assert workshop.driver.used_blocks() == 0

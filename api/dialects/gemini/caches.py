@@ -154,15 +154,29 @@ async def delete(request: Request, caller: CachesCaller, cache_id: str) -> Respo
     read_query(request)
     cache_id = read_cache_id(cache_id)
     state = api_state(request)
-    await state.pools.write(
-        lambda session: lifecycle.delete(session, state.clock, caller.project_id, cache_id)
-    )
+    is_done = False
+
+    def end(session: Session) -> None:
+        nonlocal is_done
+        lifecycle.delete(session, state.clock, caller.project_id, cache_id)
+        is_done = True
+
+    try:
+        await state.pools.write(end)
+    finally:
+        # Also where it is not known whether that was committed: sent again, the deletion would find nothing to delete. If the
+        # cache does live, its KV is made again for who asks.
+        if is_done:
+            _drop(state, cache_id)
+    return ok({})
+
+
+def _drop(state: ApiState, cache_id: str) -> None:
     try:
         state.transport.send(DropCache(cache_id))
     except Unavailable:
         # Deleted it is, and nobody can use it. An engine that is not there holds no KV when it comes back.
         log.warning("no engine was told of a deletion", extra={"cache_id": cache_id})
-    return ok({})
 
 
 def _expire_at(state: ApiState, caller: ProjectCaller, wire: CachedContent) -> datetime:

@@ -1,12 +1,14 @@
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
 from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from api.errors import CACHE_GONE
 from core.errors import ArenaFull, Unavailable
@@ -366,6 +368,29 @@ class TestDelete:
         server.script = Script(refusal=Unavailable("Draining."))
         assert http.delete(f"/v1/{name}").status_code == 200
         assert http.get(f"/v1/{name}").status_code == 403
+
+    def test_drops_the_kv_although_the_answer_of_the_database_is_lost(
+        self,
+        server: Server,
+        http: httpx.Client,
+        create_cache: Create,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Sent again, there is nothing left to delete."""
+        name, write = create_cache()["name"], server.state.database.write
+
+        @contextmanager
+        def writing() -> Iterator[Session]:
+            with write() as session:
+                yield session
+            raise Unavailable("The connection was cut.", retry_after_seconds=1)
+
+        with monkeypatch.context() as broken:
+            broken.setattr(server.state.database, "write", writing)
+            assert http.delete(f"/v1/{name}").status_code == 503
+            assert http.delete("/v1/cachedContents/absent").status_code == 403
+        assert http.delete(f"/v1/{name}").status_code == 403
+        assert server.worker.sent[-1] == DropCache(name.removeprefix("cachedContents/"))
 
     def test_content_is_gone_from_the_database(
         self, server: Server, http: httpx.Client, create_cache: Create
