@@ -187,6 +187,7 @@ class KeptFiles:
         self._given_up_at.clear()
         for file in [] if self._has_scanned else self._scan():
             self._remove(file)
+        self._moves.write(self._disk.remove_leftovers, lambda _: None)
         undeleted, self._undeleted = self._undeleted, []
         for file in undeleted:
             self._remove(file)
@@ -199,6 +200,7 @@ class KeptFiles:
         automatic = (copy for copy in self._copies if not any(map(is_pinned, copy.parts)))
         copies = [copy.file for copy in (*automatic, *self._doomed)]
         with suppress(TierError):  # the log has it, and the next start finds them
+            self._disk.remove_leftovers()
             self._disk.delete(*copies, *self._pieces.values(), *self._undeleted, *self._removing)
 
     def _remove(self, file: KvFile | None) -> None:

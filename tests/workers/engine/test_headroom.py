@@ -1,5 +1,7 @@
 """Pins, other projects and broken parts leave everybody else their room, whatever tier they are on their way to."""
 
+import errno
+import os
 import time
 from pathlib import Path
 
@@ -121,6 +123,27 @@ def test_what_could_not_be_written_is_written_later_without_a_word_from_anybody(
     while len(files(folder)) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_what_was_neither_stored_nor_removed_is_removed_later(
+    drive: Drive, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that cannot be written to for a while, in the middle of a file: that holds the tokens of a cache, which ends."""
+    driver = drive(disk=folder)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as broken:
+        for call in ("rename", "unlink"):
+            broken.setattr(os, call, fail)
+        driver.build("cache", random_tokens(300, seed=1))
+        driver.let_files_settle()
+        assert list(folder.glob("*.staging"))
+    driver.drop("cache")
+    driver.call(driver.engine._residence.retry)
+    driver.let_files_settle()
+    assert not list(folder.iterdir())
 
 
 @pytest.mark.parametrize("has_disk", [True, False])

@@ -55,6 +55,7 @@ class DiskStore:
         self._lock = Lock()
         self._numbered: dict[Path, int] = {}  # the file that has each name, where this process wrote it
         self._sizes: dict[Path, int] = {}  # of all files of ours, also of those that are being written
+        self._leftovers: dict[Path, int] = {}  # what could not be removed, and which file of that name it is
         self._rejections: Counter[Rejection] = Counter()
         self._is_available = True
         self._file_lock = lock
@@ -152,6 +153,13 @@ class DiskStore:
                 self._remove(file.path, file.number)
             _sync(self.folder)
 
+    def remove_leftovers(self) -> None:
+        """Try again to remove what was not stored in whole, or was rejected, and could not be removed then."""
+        with self._lock:
+            leftovers = dict(self._leftovers)
+        for path, number in leftovers.items():
+            self._try_to_remove(path, number)
+
     def _take_lock(self) -> None:
         """Two processes in one folder would remove each other's files."""
         try:
@@ -178,6 +186,7 @@ class DiskStore:
             staging.rename(path)
             self._sizes[path] = self._sizes.pop(staging)
             self._numbered[path] = self._numbered.pop(staging)
+            self._leftovers.pop(path, None)  # it is gone: this one has taken its place
         return path
 
     def _remove(self, path: Path, number: int = 0) -> None:
@@ -188,15 +197,18 @@ class DiskStore:
                 path.unlink()
             self._sizes.pop(path, None)
             self._numbered.pop(path, None)
+            self._leftovers.pop(path, None)
 
     def _try_to_remove(self, path: Path, number: int = 0) -> None:
-        """What cannot be removed now is not counted any more; the next start finds it, and tries again."""
+        """What cannot be removed now is not counted any more; it is tried again, and by the next start."""
         try:
             self._remove(path, number)
         except OSError as error:
             with self._lock:
+                is_known = path in self._leftovers
+                self._leftovers[path] = number
                 self._sizes.pop(path, None)
-            if self._is_available:
+            if self._is_available and not is_known:
                 log.warning("a KV file that is not used cannot be removed: %s: %s", path.name, error.strerror)
 
     @contextmanager

@@ -218,6 +218,41 @@ class TestStaging:
         assert seen == ["inc_this-0.staging", file.path.name]
 
 
+class TestLeftovers:
+    """What is of no use, and cannot be removed for a while."""
+
+    def test_they_are_removed_once_that_can_be_done(
+        self, store: DiskStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file = written(store, sample(seed=1))
+        change(file.path, -1)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rename", failing(errno.EROFS))
+            patch.setattr(os, "unlink", failing(errno.EROFS))
+            with pytest.raises(TierUnavailable):
+                written(store, sample(seed=2))
+            with pytest.raises(FileRejected):
+                read_back(store, file)
+            store.remove_leftovers()
+            assert len(names(store.folder)) == 2
+        store.remove_leftovers()
+        assert names(store.folder) == []
+
+    def test_a_later_file_of_the_same_name_stays(
+        self, store: DiskStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        given = sample(seed=1)
+        file = written(store, given)
+        change(file.path, -1)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "unlink", failing(errno.EROFS))
+            with pytest.raises(FileRejected):
+                read_back(store, file)
+        again = written(store, given)
+        store.remove_leftovers()
+        assert torch.equal(read_back(store, again), given.kv)
+
+
 class TestBudget:
     def test_a_file_that_does_not_fit_is_refused_with_the_numbers_before_it_is_written(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
