@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from filelock import FileLock
 
 from core.errors import AppError, SettingsInvalid
 from core.ids import new_incarnation
@@ -21,7 +20,7 @@ from workers.engine.loading.gate import FAMILIES, check, check_fit
 from workers.engine.memory import usable_memory_bytes
 from workers.engine.model import Model
 from workers.engine.sequence import Build, Ending, Sequence
-from workers.engine.tiers.disk_store import STAGING_SUFFIX, DiskStore
+from workers.engine.tiers.disk_store import STAGING_SUFFIX, DiskStore, folder_lock
 from workers.engine.tiers.host_store import HostStore
 from workers.engine.tiers.kv_file import SUFFIX
 from workers.engine.tiers.manifest import KvFormat
@@ -168,7 +167,7 @@ def _disk(
         kv_format,
         limit_bytes=limit_bytes,
         incarnation=new_incarnation(),
-        lock=FileLock(folder / "lock", timeout=0, mode=0o600),
+        lock=folder_lock(folder),
     )
 
 

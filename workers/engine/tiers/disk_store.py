@@ -169,9 +169,9 @@ class DiskStore:
             raise OSError(errno.EBUSY, "another server uses it") from None
 
     def release(self) -> None:
-        """Let another process have the folder."""
+        """Let another process have the folder, however often it was scanned."""
         if self._file_lock is not None:
-            self._file_lock.release()
+            self._file_lock.release(force=True)
 
     def _claim(self, path: Path, size_bytes: int, number: int) -> None:
         with self._lock:
@@ -237,6 +237,11 @@ class DiskStore:
         if not self._is_available:
             log.info("KV is kept on disk again: %s", self.folder)
         self._is_available = True
+
+
+def folder_lock(folder: Path) -> FileLock:
+    """What keeps other processes out, for all threads of this one: a scan that failed is tried again by another."""
+    return FileLock(folder / "lock", timeout=0, mode=0o600, thread_local=False)
 
 
 def _sync(folder: Path) -> None:

@@ -25,7 +25,7 @@ from tests.workers.engine.tiers.samples import (
     written,
 )
 from workers.engine.tiers import kv_file
-from workers.engine.tiers.disk_store import DiskStore
+from workers.engine.tiers.disk_store import DiskStore, folder_lock
 from workers.engine.tiers.errors import DiskFull, FileRejected, Rejection, TierError, TierUnavailable
 from workers.engine.tiers.kv_file import KvFile
 
@@ -216,6 +216,27 @@ class TestStaging:
         monkeypatch.setattr(os, "fsync", look)
         file = written(store, sample())
         assert seen == ["inc_this-0.staging", file.path.name]
+
+
+def test_a_scan_that_failed_is_tried_again_by_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start scans, and later the engine's thread; the lock was taken before something else went wrong."""
+    store = locked_store(tmp_path / "kv")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "iterdir", failing(errno.EIO))
+        with pytest.raises(TierUnavailable):
+            store.scan()
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(store.scan).result() == []
+    with pytest.raises(TierUnavailable):
+        locked_store(tmp_path / "kv").scan()
+    store.release()
+    assert locked_store(tmp_path / "kv").scan() == []
+
+
+def locked_store(folder: Path) -> DiskStore:
+    return DiskStore(folder, kv_format(), limit_bytes=10**9, incarnation="inc_this", lock=folder_lock(folder))
 
 
 class TestLeftovers:
