@@ -115,9 +115,10 @@ class Budget:
         return blocks_for(len(build.token_ids)) - self._tree.pinned_blocks(top, build.block_token_ids)
 
     def may_pin(self, block_count: int) -> bool:
-        """So much more KV that lies in the arena alone at first leaves others room there. Where nothing lies below, `refuse_build`
-        has seen to it."""
-        return self._residence.limit_blocks == 0 or self.fixed_block_count + block_count <= self.most_resident
+        """So much more KV that lies in the arena alone at first leaves others room there. One cache alone may take more, as one that is
+        built again in a smaller arena does. Where nothing lies below, `refuse_build` has seen to it."""
+        fixed = self.fixed_block_count
+        return self._residence.limit_blocks == 0 or fixed == 0 or fixed + block_count <= self.most_resident
 
     def _tokens_at_most(self, sequence: Sequence) -> int:
         """Tokens in whole blocks that it takes beside the pins where no automatic KV is there."""

@@ -6,7 +6,7 @@ import pytest
 
 from tests.workers.engine.conftest import Drive
 from tests.workers.engine.driving import Driver
-from tests.workers.engine.test_tiers import BUILT, computed, files
+from tests.workers.engine.test_tiers import BUILT, check, computed, files
 from tests.workers.engine.tiny import random_tokens
 from workers.engine import engine as engine_module
 
@@ -65,3 +65,13 @@ def test_what_nobody_waits_for_is_given_room_one_at_a_time(drive: Drive) -> None
         ]
     assert [build.outcome for build in builds] == [BUILT] * 4
     assert max(placed) == 1
+
+
+def test_a_lost_cache_is_built_again_in_an_arena_of_which_it_takes_more_than_the_share(
+    drive: Drive, folder: Path
+) -> None:
+    """It is promised; the arena may be smaller than the one that it was made for."""
+    driver = drive(disk=folder, blocks=24)
+    assert driver.start_build("cache", random_tokens(1000, seed=1), is_rebuild=True).outcome == BUILT
+    driver.give_up_arena()
+    assert check(driver, "cache") == 7
