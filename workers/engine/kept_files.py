@@ -44,6 +44,7 @@ class KeptFiles:
         self._on_bare = on_bare
         self._copies: set[FileCopy] = set()
         self._doomed: set[FileCopy] = set()
+        self._found: set[FileCopy] = set()  # at start, as long as caches may still ask for what is in them
         self._pieces: dict[str, KvFile] = {}  # found at start, by cache
         self._undeleted: list[KvFile] = []
         self._removing: list[KvFile] = []
@@ -89,6 +90,7 @@ class KeptFiles:
         node = self._tree.add_absent(parent, manifest.token_ids, copy, made_at)
         copy.parts.append(node)
         self._copies.add(copy)
+        self._found.add(copy)
         nodes.update(dict.fromkeys(node.keys, node))
 
     def find_piece(self, cache_id: str, node: Node, token_ids: tuple[int, ...]) -> Piece | None:
@@ -103,7 +105,8 @@ class KeptFiles:
         return piece
 
     def forget_unclaimed_pieces(self) -> None:
-        """No cache has asked for these of an earlier process."""
+        """No cache has asked for these of an earlier process, or will."""
+        self._found.clear()
         for file in self._pieces.values():
             self._remove(file)
         self._pieces.clear()
@@ -195,13 +198,14 @@ class KeptFiles:
     def remove_automatic(self) -> None:
         """At the end, when nothing is under way: remove what no cache pins, and what could not be removed before.
 
-        A transfer that was never begun has not ended, and keeps nothing now.
+        A transfer that was never begun has not ended, and keeps nothing now. What caches have not been asked about, as where a start
+        fails, is left to the next.
         """
-        automatic = (copy for copy in self._copies if not any(map(is_pinned, copy.parts)))
+        automatic = (copy for copy in self._copies - self._found if not any(map(is_pinned, copy.parts)))
         copies = [copy.file for copy in (*automatic, *self._doomed)]
         with suppress(TierError):  # the log has it, and the next start finds them
             self._disk.remove_leftovers()
-            self._disk.delete(*copies, *self._pieces.values(), *self._undeleted, *self._removing)
+            self._disk.delete(*copies, *self._undeleted, *self._removing)
 
     def _remove(self, file: KvFile | None) -> None:
         if file is None:

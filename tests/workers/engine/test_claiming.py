@@ -6,7 +6,7 @@ import pytest
 
 from tests.workers.engine.conftest import Drive
 from tests.workers.engine.driving import Driver
-from tests.workers.engine.test_tiers import BUILT, check, computed, files
+from tests.workers.engine.test_tiers import BUILT, check, computed, files, restart
 from tests.workers.engine.tiny import random_tokens
 from workers.engine import engine as engine_module
 
@@ -75,3 +75,17 @@ def test_a_lost_cache_is_built_again_in_an_arena_of_which_it_takes_more_than_the
     assert driver.start_build("cache", random_tokens(1000, seed=1), is_rebuild=True).outcome == BUILT
     driver.give_up_arena()
     assert check(driver, "cache") == 7
+
+
+def test_a_start_that_comes_to_nothing_leaves_the_files_to_the_next(drive: Drive, folder: Path) -> None:
+    """It ends before the caches have asked for what is theirs."""
+    tokens = random_tokens(300, seed=1)
+    driver = drive(disk=folder)
+    driver.build("cache", tokens)
+    driver.let_files_settle()
+    driver.cache_tokens.clear()
+    driver.engine.stop()
+    drive(disk=folder).engine.stop()
+    assert len(files(folder)) == 2
+    again = restart(drive, drive(disk=folder), {"cache": tokens}, folder)
+    assert check(again, "cache") == 7
