@@ -109,6 +109,7 @@ class Residence:
             return Bringing.READY if all(part.is_ready for part in parts) else Bringing.COMING
         lost = [part for part in absent if part.is_lost]
         if not lost and not self.is_worth_loading(absent):
+            self.count_recompute()
             lost = absent
         if lost:
             self._lost += lost
@@ -138,10 +139,11 @@ class Residence:
         seconds = file_bytes / disk_rate if disk_rate else 0.0
         seconds += host_tokens * self._segments.arena.token_bytes / host_rate if host_rate else 0.0
         tokens = sum(len(part.token_ids) for part in absent)
-        is_worth = seconds < seconds_per_token * tokens
-        if not is_worth:
-            self.counts.recomputes += 1
-        return is_worth
+        return seconds < seconds_per_token * tokens
+
+    def count_recompute(self) -> None:
+        """What could be read is computed. Told once for each choice, however often it is looked at."""
+        self.counts.recomputes += 1
 
     def discard(self, part: Stored) -> None:
         """It has ended: nothing below the arena may hold it, and what else its file held is written anew."""

@@ -337,6 +337,9 @@ class Room:
             return node
         if self._residence.is_worth_loading(absent):
             return _WAITING[self._bring(sequence, [*node.path()], may_allocate=may_allocate)]
+        if not sequence.recomputes:
+            sequence.recomputes = True
+            self._residence.count_recompute()
         end = absent[0].parent
         assert end is not None, "the top holds no KV"
         if absent[0].pins == 0:

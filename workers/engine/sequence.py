@@ -172,6 +172,7 @@ class Sequence:
 
     namespace: whose automatic KV it may read and leave behind; None: nobody's. asked_at: on the monotonic clock, when the
     request was taken. reused: tokens of the prompt, behind the cache, that were there. kv_tier: the slowest tier of what it reads.
+    recomputes: what was there of its prompt is computed all the same, for that is quicker than to read it.
 
     A request for several candidates is one sequence with `siblings`, which have the same prompt and request id. They are
     given room together with it and stand still until it has computed the prompt; then they read its path, get a copy of its
@@ -201,6 +202,7 @@ class Sequence:
     asked_at: float = field(default_factory=time.monotonic)
     reused: int = 0
     kv_tier: KvTier = KvTier.NONE
+    recomputes: bool = False
     prompt_count: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from tests.workers.engine.driving import NAMESPACE, Driver
 from tests.workers.engine.test_metrics import BLOCK_BYTES, Told, ask
 from tests.workers.engine.test_tiers import BUILT, files
 from tests.workers.engine.tiny import random_tokens
+from workers.engine.residence import Residence
 from workers.engine.sequence import Ending
 from workers.engine.tiers.disk_store import DiskStore
 from workers.engine.tiers.host_store import HostStore
@@ -123,6 +124,24 @@ def test_what_is_computed_again_because_that_is_quicker(
     assert choices(told) == (0, 1)
     assert tokens(told, "lost") == 0  # it could have been had
     assert rejected(told) == {}
+
+
+def test_a_choice_is_told_once_however_long_the_request_waits(
+    drive: Drive, folder: Path, loads: pytest.MonkeyPatch
+) -> None:
+    """It looks again in each step, until others have given room back."""
+    driver = drive(disk=folder, blocks=20)
+    told = Told(driver)
+    driver.build("cache", CACHE[:128])
+    driver.give_up_arena()
+    loads.setattr(Residence, "is_worth_loading", lambda *_: False)
+    with driver.standing_still():
+        before = driver.ask(random_tokens(900, seed=2), max_output_tokens=60)
+        waiting = driver.ask(
+            [*CACHE[:128], *random_tokens(500, seed=3)], namespace=NAMESPACE, max_output_tokens=2
+        )
+    assert (before.ending, waiting.ending) == (Ending.MAX_TOKENS, Ending.MAX_TOKENS)
+    assert choices(told) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,8 @@ class Moves:
         for conclude in self._unheard:
             try:
                 conclude()
-            except (
-                Exception
-            ):  # the engine may have come to its end by such an error: the others are told, too
+            except Exception:
+                # The engine may have come to its end by such an error: the others are told, too.
                 log.exception("the end of a transfer could not be noted")
 
     def _start(
