@@ -310,6 +310,8 @@ class Scheduler:
             elif placing is Placing.FULL:
                 is_full = is_full or build.is_urgent
                 build.full_since = build.full_since or time.monotonic()
+            else:  # what it waits for now is not room that others take
+                build.full_since = None
         return is_full
 
     def _may_place(self, build: Build) -> bool:

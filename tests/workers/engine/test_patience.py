@@ -9,7 +9,7 @@ import pytest
 
 from tests.workers.engine.conftest import Drive
 from tests.workers.engine.driving import Answer, Driver, assert_like_oracle
-from tests.workers.engine.test_tiers import ANSWERED, BUILT, SCATTERED, check
+from tests.workers.engine.test_tiers import ANSWERED, BUILT, SCATTERED, Gate, check
 from tests.workers.engine.tiny import random_tokens
 from workers.engine import scheduler
 
@@ -108,3 +108,31 @@ def test_a_cache_that_has_waited_gets_its_turn_against_a_stream_of_requests(
         assert answer.outcome == ANSWERED
         assert_like_oracle(driver.oracle, answer, SCATTERED)
     assert [check(driver, cache_id) for cache_id in ("waits", "read")] == [7, 7]
+
+
+def test_a_cache_that_had_no_room_once_and_waits_for_the_disk_holds_up_nobody(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = random_tokens(450, seed=3)
+    driver.build("beginning", tokens[:256])
+    driver.give_up_arena()
+    monkeypatch.setattr(scheduler, "_PATIENCE_SECONDS", 0.05)
+    build: list[Answer] = []
+    gates: list[Gate] = []
+
+    def begin() -> None:
+        gates.append(Gate(monkeypatch, "read_into"))
+        build.append(driver.start_build("waits", tokens))
+
+    actions = {5: begin, 15: lambda: time.sleep(0.1)}
+    assert driver.ask([1, 2, 3], "read", max_output_tokens=20, on_token=at_token(actions)).outcome == ANSWERED
+    (gate,) = gates
+    assert gate.reached.wait(60)
+    time.sleep(0.1)
+    passing = driver.ask([7, 8], max_output_tokens=3)
+    try:
+        assert passing.ended.wait(20), "it waits for the disk, too"
+    finally:
+        gate.opened.set()
+    assert build[0].outcome == BUILT
+    assert check(driver, "waits") == 7
