@@ -1,8 +1,11 @@
 """Small arenas with random KV, manifests for it, and stores in a folder of the test's own."""
 
+import os
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -104,3 +107,10 @@ def read_back(store: DiskStore, file: KvFile) -> torch.Tensor:
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def failing(number: int) -> Callable[..., Any]:
+    def call(*_: Any, **__: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    return call
