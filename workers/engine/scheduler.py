@@ -8,6 +8,7 @@ from typing import Protocol
 
 from core.errors import AppError, Internal
 from workers.engine.arena import TailPool
+from workers.engine.blocks import BLOCK_TOKENS
 from workers.engine.config import EngineConfig
 from workers.engine.node import Node
 from workers.engine.pace import Pace
@@ -179,17 +180,22 @@ class Scheduler:
         self._builds_first = not self._builds_first
         if not (builds or prompts):
             return work
-        budget = self.pace.chunk_tokens(len(decoding))
+        paced, largest = self.pace.chunk_tokens(len(decoding)), self.pace.largest
         first, *others = [*builds, *prompts] if self._builds_first else [*prompts, *builds]
-        # The shortest come first, so that a question does not wait for a document; the first keeps half the chunk.
-        shared = budget // 2
+        # The first keeps half the chunk. Questions are not paced: all at once they cost answers one long step, in pieces many steps.
+        kept = min(_missing(first), paced - paced // 2)
+        questions = sum(
+            _missing(item) for item in prompts if item is not first and _missing(item) <= BLOCK_TOKENS
+        )
+        shared = max(paced - kept, min(questions, largest - kept))
+        given = 0
+        # The shortest come first, so that a question does not wait for a document.
         for item in [*sorted(others, key=_missing), first]:
-            share = budget if item is first else shared
+            share = max(paced, kept + given) - given if item is first else shared - given
             if share == 0:
                 continue
             row = item.row(share) if isinstance(item, Build) else item.row(share, self._tails.capacity)
-            shared -= len(row.token_ids)
-            budget -= len(row.token_ids)
+            given += len(row.token_ids)
             work.append((item, row))
         return sorted(work, key=lambda pair: not pair[1].is_decode)
 

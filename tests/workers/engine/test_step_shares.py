@@ -68,3 +68,43 @@ def test_chunks_beside_answers_are_as_large_as_their_time_allows(drive: Drive) -
     assert running.ending is Ending.STOP
     assert sum(count for count, _ in chunks) == 400
     assert all(is_beside and count < 100 for count, is_beside in chunks)
+
+
+def test_questions_that_come_together_are_computed_together_and_no_build_grows_by_it(drive: Drive) -> None:
+    """Beside an answer a step is to carry 20 or 32 tokens; seven questions of 15 come in one nevertheless, as 105 fit a chunk."""
+    driver = drive(prefill_chunk_tokens=200, prefill_stretch=2.0)
+    prompts: list[int] = []
+    builds: list[int] = []
+    asked: list[Answer] = []
+
+    def take_time(step: Step) -> None:
+        prefill = step.token_ids.numel() - step.decode_count
+        time.sleep(0.02 + 0.002 * prefill)
+        if asked:
+            builds.append(build_tokens(step))
+            prompts.append(prefill - builds[-1])
+
+    def begin(_: int) -> bool:
+        if driver.engine.counters.decode_tokens >= 5 and not asked:
+            driver.start_build("beside", random_tokens(900, seed=2))
+            asked.extend(
+                driver.ask(random_tokens(15, seed=10 + each), max_output_tokens=2) for each in range(7)
+            )
+        return bool(asked) and all(each.ended.is_set() for each in asked)
+
+    driver.model.before.append(take_time)
+    driver.build("alone", random_tokens(400, seed=1))
+    running = driver.ask([1, 2], max_output_tokens=120, on_token=begin)
+    assert running.ending is Ending.STOP
+    assert [count for count in prompts if count] == [105]
+    assert max(builds) < 100
+
+
+def test_questions_alone_fill_a_chunk(drive: Drive) -> None:
+    driver = drive(prefill_chunk_tokens=100)
+    chunks: list[int] = []
+    driver.model.before.append(lambda step: chunks.append(step.token_ids.numel() - step.decode_count))
+    with driver.standing_still():
+        asked = [driver.ask(random_tokens(15, seed=each), max_output_tokens=2) for each in range(8)]
+    assert {each.ending for each in asked} == {Ending.MAX_TOKENS}
+    assert [count for count in chunks if count] == [100, 20]
