@@ -101,7 +101,10 @@ TABLE: dict[str, Row] = {
     "deadline_exceeded": _same(Status(504, "DEADLINE_EXCEEDED"), "DEADLINE_EXCEEDED"),
     "cancelled": _same(Status(499, "CANCELLED"), "CANCELLED"),
     "unavailable": _same(Status(503, "UNAVAILABLE"), "UNAVAILABLE"),
-    "price_missing": _same(_INTERNAL, "PRICE_MISSING"),
+    "price_missing": _same(_PRECONDITION, "PRICE_MISSING"),
+    "period_not_over": _same(_PRECONDITION, "PERIOD_NOT_OVER"),
+    "entry_not_found": _same(_NOT_FOUND, "ENTRY_NOT_FOUND"),
+    "ledger_conflict": _same(_INTERNAL, "LEDGER_CONFLICT"),
     "internal": _same(_INTERNAL, "INTERNAL"),
 }
 

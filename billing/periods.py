@@ -1,13 +1,26 @@
-"""Periods of a bill, half-open [start, end), as somebody writes them."""
+"""Periods of a bill, half-open [start, end), as somebody writes them, and the hours, days and months of a time zone."""
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
+from enum import StrEnum
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from billing.rating import whole_hour
 from core.errors import InvalidArgument
 
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
-FORM = "an instant with its offset, such as 2026-01-31T00:00:00Z"
+LOCAL_DAY = re.compile(r"\d{4}-\d\d(-\d\d)?", re.ASCII)
+FORM = "an instant with its offset, such as 2026-01-31T00:00:00Z, or a day or month, such as 2026-01-31 or 2026-01"
+HOUR = timedelta(hours=1)
+
+
+class Bucket(StrEnum):
+    """What time is cut into. The hours are those of UTC, in which charges occur."""
+
+    HOUR = "hour"
+    DAY = "day"
+    MONTH = "month"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +37,73 @@ class Period:
             raise InvalidArgument("start lies after end; exchange them.", field="start")
 
 
-def parse_period(start: str | None, end: str | None, now: datetime) -> Period:
-    """Read a period; without a start it begins with the month of `now` in UTC, without an end it ends now."""
-    month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+def parse_period(start: str | None, end: str | None, now: datetime, zone: tzinfo = UTC) -> Period:
+    """Read a period; without a start it begins with the month of `now` in the zone, without an end it ends now.
+
+    Charges are kept by the hour of UTC: a start is a whole one, and the hour that an end lies in counts. Days and months are
+    the zone's; as an end, one stands for its first instant, which is excluded.
+    """
+    month = now.astimezone(zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return Period(
-        start=month if start is None else _parse_instant("start", start),
-        end=now if end is None else _parse_instant("end", end),
+        start=month.astimezone(UTC) if start is None else _parse_instant("start", start, zone),
+        end=now if end is None else _parse_instant("end", end, zone),
     )
 
 
-def _parse_instant(field: str, text: str) -> datetime:
-    if not RFC_3339.fullmatch(text):
+def parse_zone(name: str | None) -> tzinfo:
+    """Find a time zone by its IANA name; None is UTC. Raises InvalidArgument for one that is unknown."""
+    if name is None:
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InvalidArgument(
+            f"There is no time zone {name[:64]!r}; write one of the IANA's, such as Europe/Vienna.",
+            field="timeZone",
+        ) from error
+
+
+def bucket_of(hour: datetime, bucket: Bucket, zone: tzinfo) -> str:
+    """Name the bucket that an hour counts in: the local one in which the hour starts."""
+    local = hour.astimezone(zone)
+    match bucket:
+        case Bucket.HOUR:
+            return local.isoformat(timespec="minutes").replace("+00:00", "Z")
+        case Bucket.DAY:
+            return f"{local:%Y-%m-%d}"
+        case Bucket.MONTH:
+            return f"{local:%Y-%m}"
+
+
+def cuts_hours(period: Period, zone: tzinfo) -> bool:
+    """Whether a local day begins within an hour of UTC, somewhere in the period: then that hour counts where it starts."""
+    day = period.start
+    while day < period.end + timedelta(days=1):
+        offset = day.astimezone(zone).utcoffset()
+        if offset is not None and offset % HOUR:
+            return True
+        day += timedelta(days=1)
+    return False
+
+
+def _parse_instant(field: str, text: str, zone: tzinfo) -> datetime:
+    is_day = LOCAL_DAY.fullmatch(text) is not None
+    if not is_day and not RFC_3339.fullmatch(text):
         # A + that was not escaped in a URL arrives as a space.
         hint = " In a URL, write + as %2B." if " " in text else ""
         raise InvalidArgument(f"{field} must be {FORM}, not {text[:64]!r}.{hint}", field=field)
     try:
-        return datetime.fromisoformat(text.upper()).astimezone(UTC)
+        if is_day:
+            day = datetime.fromisoformat(text if len(text) > len("YYYY-MM") else f"{text}-01")
+            return day.replace(tzinfo=zone).astimezone(UTC)
+        instant = datetime.fromisoformat(text.upper()).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise InvalidArgument(
             f"{field} is no instant of the calendar: {text[:64]!r}.", field=field
         ) from error
+    if field == "start" and instant != whole_hour(instant):
+        raise InvalidArgument(
+            f"{field} must be a whole hour of UTC, not {text[:64]!r}: charges are kept by the hour.",
+            field=field,
+        )
+    return instant

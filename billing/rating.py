@@ -32,5 +32,10 @@ def whole_second(instant: datetime) -> datetime:
     return instant.replace(microsecond=0)
 
 
+def whole_hour(instant: datetime) -> datetime:
+    """Round down: a charge belongs to the hour of UTC in which it occurred."""
+    return instant.replace(minute=0, second=0, microsecond=0)
+
+
 def seconds_between(start: datetime, end: datetime) -> int:
     return (end - start) // timedelta(seconds=1)

@@ -1,123 +1,184 @@
-"""The bill of a period: what each project owes, by cache and by meter, rated from the rows as they stand.
+"""The bill of a period, grouped as one likes: by project, key, cache, model, and by hour, day or month of any time zone.
 
-It is derived on every call and stored nowhere. Reading changes nothing.
+It is read from the ledger, and adds what storage has come to owe since it was last posted. Reading changes nothing.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
+from enum import StrEnum
+from typing import Any
 
 from sqlalchemy.orm import Session
 
-from billing.charges import Charge, storage_charges, usage_charges
-from billing.meters import Meter
-from billing.periods import Period
+from billing.charges import storage_charges
+from billing.meters import READ_METERS, Meter
+from billing.periods import HOUR, Bucket, Period, bucket_of, cuts_hours
 from billing.prices import load_prices
-from models.storage_segment import list_segments
-from models.usage import list_final
+from billing.rating import whole_hour
+from models.ledger_hour import NO_CACHE, sum_charges
+from models.storage_segment import list_segments_beyond_ledger
+
+
+class Subject(StrEnum):
+    """What a report can be grouped by, beside time."""
+
+    PROJECT = "project"
+    KEY = "key"
+    CACHE = "cache"
+    MODEL = "model"
+
+
+_COLUMNS = {
+    Subject.PROJECT: "project_id",
+    Subject.KEY: "key_id",
+    Subject.CACHE: "cache_id",
+    Subject.MODEL: "model",
+}
 
 
 @dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked for. project_id: None: all. bucket: how time is cut, None: not at all."""
+
+    period: Period
+    project_id: str | None = None
+    subjects: tuple[Subject, ...] = ()
+    bucket: Bucket | None = None
+    zone: tzinfo = UTC
+
+
+@dataclass(slots=True)
 class Line:
     """What was consumed of one meter, and what it costs.
 
-    implicit_quantity: of tokens read, those for which no cache was named; the others are explicit.
+    without_cache_nano_usd: what the same would have cost had nothing been cached. entry_count: for reads, the hits.
     """
 
-    meter: Meter
-    quantity: int
-    amount_nano_usd: int
-    implicit_quantity: int = 0
+    quantity: int = 0
+    amount_nano_usd: int = 0
+    without_cache_nano_usd: int = 0
+    entry_count: int = 0
+
+    def add(self, quantity: int, amount_nano_usd: int, without_cache_nano_usd: int, entry_count: int) -> None:
+        self.quantity += quantity
+        self.amount_nano_usd += amount_nano_usd
+        self.without_cache_nano_usd += without_cache_nano_usd
+        self.entry_count += entry_count
 
 
-@dataclass(frozen=True, slots=True)
-class CacheBill:
-    """What was spent on one cache; cache_id None: on generations without one."""
+class Sums:
+    """A line for every meter, in the order of Meter, and what follows from them.
 
-    cache_id: str | None
-    lines: tuple[Line, ...]
-    amount_nano_usd: int
+    provisional_nano_usd: how much of the amount is storage that is not posted yet.
+    """
+
+    def __init__(self) -> None:
+        self.lines = {meter: Line() for meter in Meter}
+        self.provisional_nano_usd = 0
+
+    @property
+    def amount_nano_usd(self) -> int:
+        return sum(line.amount_nano_usd for line in self.lines.values())
+
+    @property
+    def without_cache_nano_usd(self) -> int:
+        return sum(line.without_cache_nano_usd for line in self.lines.values())
+
+    @property
+    def saved_nano_usd(self) -> int:
+        """What caching saved; negative where it cost more than it saved."""
+        return self.without_cache_nano_usd - self.amount_nano_usd
+
+    @property
+    def hits(self) -> int:
+        """Requests that were answered from the cache that they named."""
+        return self.lines[Meter.CACHE_READ_TOKENS].entry_count
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Tokens of prompts that were read, of all; None where there was no prompt."""
+        read = sum(self.lines[meter].quantity for meter in READ_METERS)
+        prompt = read + self.lines[Meter.INPUT_TOKENS].quantity
+        return read / prompt if prompt else None
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectBill:
-    project_id: str
-    caches: tuple[CacheBill, ...]
-    lines: tuple[Line, ...]
-    amount_nano_usd: int
+Group = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`lines` holds every meter once, in the order of Meter, here and on each level below.
+    """groups: by the values of the query's bucket, if any, and of its subjects, in that order; sorted. An empty cache is none.
 
     as_of: caches that live are charged up to this instant, where it comes before the period's end.
     """
 
-    start: datetime
-    end: datetime
+    query: Query
     as_of: datetime
-    projects: tuple[ProjectBill, ...]
-    lines: tuple[Line, ...]
-    amount_nano_usd: int
+    groups: Mapping[Group, Sums]
+    total: Sums
+
+    @property
+    def notes(self) -> list[str]:
+        """What somebody has to know to read the report rightly."""
+        notes = []
+        if self.query.bucket is not None and cuts_hours(self.query.period, self.query.zone):
+            notes.append(
+                f"{self.query.zone} does not lie whole hours from UTC: an hour counts in the day in which it starts."
+            )
+        if self.total.provisional_nano_usd:
+            notes.append(
+                f"{self.total.provisional_nano_usd} nano-USD are storage of hours that are not over; it is posted then."
+            )
+        return notes
 
 
-def report(
-    session: Session, *, start: datetime, end: datetime, now: datetime, project_id: str | None = None
-) -> Report:
-    """Make the bill for [start, end) of one project, or of all. Raises PriceMissing rather than charge nothing."""
-    period = Period(start, end)
+def report(session: Session, query: Query, now: datetime) -> Report:
+    """Bill the hours that start in a period. Raises PriceMissing rather than charge nothing."""
+    groups: dict[Group, Sums] = {}
+    total = Sums()
+    for place, meter, figures in _posted(session, query):
+        group = groups.setdefault(_group(query, place), Sums())
+        for sums in (group, total):
+            sums.lines[meter].add(*figures)
+    for place, meter, figures in _not_posted(session, query, now):
+        group = groups.setdefault(_group(query, place), Sums())
+        for sums in (group, total):
+            sums.lines[meter].add(*figures)
+            sums.provisional_nano_usd += figures[1]
+    return Report(query, now, dict(sorted(groups.items())), total)
+
+
+Charged = Iterator[tuple[Mapping[str, Any], Meter, tuple[int, int, int, int]]]
+
+
+def _posted(session: Session, query: Query) -> Charged:
+    by = [_COLUMNS[subject] for subject in query.subjects]
+    if query.bucket is not None:
+        by.append("hour")
+    period = query.period
+    for row in sum_charges(session, by, period.start, period.end, query.project_id):
+        sums = row["quantity"], row["amount_nano_usd"], row["without_cache_nano_usd"], row["entry_count"]
+        yield dict(row), Meter(row["meter"]), sums
+
+
+def _not_posted(session: Session, query: Query, now: datetime) -> Charged:
+    """What has been kept since the last whole hour, or since it could last be posted."""
+    end = min(whole_hour(query.period.end) + HOUR, now)  # an hour that starts in the period counts whole
+    segments = list_segments_beyond_ledger(session, query.period.start, end, query.project_id)
+    if not segments:
+        return
     prices = load_prices(session)
-    charges = [
-        charge
-        for row in list_final(session, period.start, period.end, project_id)
-        for charge in usage_charges(row, prices)
-    ]
-    accrued = Period(start, max(start, min(end, now)))
-    charges += [
-        charge
-        for segment in list_segments(session, accrued.start, accrued.end, project_id)
-        for charge in storage_charges(segment, accrued, prices)
-    ]
-    by_project: dict[str, list[Charge]] = defaultdict(list)
-    for charge in charges:
-        by_project[charge.project_id].append(charge)
-    return Report(
-        start=start,
-        end=end,
-        as_of=now,
-        projects=tuple(_project_bill(each, by_project[each]) for each in sorted(by_project)),
-        lines=_lines(charges),
-        amount_nano_usd=_sum(charges),
-    )
+    for segment in segments:
+        for charge in storage_charges(segment, segment.accrued_until, now, prices):
+            if query.period.start <= charge.hour < query.period.end:
+                place = {name: getattr(charge, name) or NO_CACHE for name in _COLUMNS.values()}
+                figures = charge.quantity, charge.amount_nano_usd, charge.without_cache_nano_usd, 0
+                yield place | {"hour": charge.hour}, charge.meter, figures
 
 
-def _project_bill(project_id: str, charges: list[Charge]) -> ProjectBill:
-    by_cache: dict[str | None, list[Charge]] = defaultdict(list)
-    for charge in charges:
-        by_cache[charge.cache_id].append(charge)
-    order = sorted(by_cache, key=lambda cache_id: (cache_id is None, cache_id))
-    return ProjectBill(
-        project_id=project_id,
-        caches=tuple(
-            CacheBill(cache_id, _lines(by_cache[cache_id]), _sum(by_cache[cache_id])) for cache_id in order
-        ),
-        lines=_lines(charges),
-        amount_nano_usd=_sum(charges),
-    )
-
-
-def _lines(charges: Iterable[Charge]) -> tuple[Line, ...]:
-    quantities = dict.fromkeys(Meter, 0)
-    amounts = dict.fromkeys(Meter, 0)
-    implicit = dict.fromkeys(Meter, 0)
-    for charge in charges:
-        quantities[charge.meter] += charge.quantity
-        amounts[charge.meter] += charge.amount_nano_usd
-        implicit[charge.meter] += charge.implicit_quantity
-    return tuple(Line(meter, quantities[meter], amounts[meter], implicit[meter]) for meter in Meter)
-
-
-def _sum(charges: Iterable[Charge]) -> int:
-    return sum(charge.amount_nano_usd for charge in charges)
+def _group(query: Query, place: Mapping[str, Any]) -> Group:
+    subjects: Iterable[str] = (place[_COLUMNS[subject]] for subject in query.subjects)
+    if query.bucket is None:
+        return tuple(subjects)
+    return (bucket_of(place["hour"], query.bucket, query.zone), *subjects)

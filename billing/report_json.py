@@ -3,51 +3,66 @@
 Integers are exact and may exceed what a double holds.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from datetime import UTC
 from typing import Any
 
 from billing.meters import Meter
-from billing.report import Line, Report
+from billing.report import Group, Query, Report, Sums
 from core.clock import format_instant
 
+UNITS = dict.fromkeys(Meter, "tokens") | {Meter.CACHE_STORAGE_TOKEN_SECONDS: "token-seconds"}
 
-def report_json(made: Report) -> dict[str, Any]:
+
+def report_json(made: Report, groups: Mapping[Group, Sums] | None = None) -> dict[str, Any]:
+    """groups: those of one page; None: all."""
+    query = made.query
     return {
-        "start": format_instant(made.start),
-        "end": format_instant(made.end),
+        "start": format_instant(query.period.start),
+        "end": format_instant(query.period.end),
         "asOf": format_instant(made.as_of),
-        "amountNanoUsd": made.amount_nano_usd,
-        "meters": _lines(made.lines),
-        "projects": [
-            {
-                "projectId": project.project_id,
-                "amountNanoUsd": project.amount_nano_usd,
-                "meters": _lines(project.lines),
-                "caches": [
-                    {
-                        "cacheId": cache.cache_id,
-                        "amountNanoUsd": cache.amount_nano_usd,
-                        "meters": _lines(cache.lines),
-                    }
-                    for cache in project.caches
-                ],
-            }
-            for project in made.projects
+        "timeZone": zone_name(query),
+        "groupBy": columns(query),
+        "notes": made.notes,
+        **sums_json(made.total),
+        "groups": [
+            named(query, group) | sums_json(sums)
+            for group, sums in (made.groups if groups is None else groups).items()
         ],
     }
 
 
-def _lines(lines: Iterable[Line]) -> list[dict[str, Any]]:
-    return [_line(line) for line in lines]
+def columns(query: Query) -> list[str]:
+    """What each group is named by, in order."""
+    return [*([] if query.bucket is None else [query.bucket]), *query.subjects]
 
 
-def _line(line: Line) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "meter": line.meter,
-        "quantity": line.quantity,
-        "amountNanoUsd": line.amount_nano_usd,
+def named(query: Query, group: Group) -> dict[str, str | None]:
+    """The values of a group by their names; a cache that is none is None."""
+    return {name: value or None for name, value in zip(columns(query), group, strict=True)}
+
+
+def zone_name(query: Query) -> str:
+    return "UTC" if query.zone is UTC else str(query.zone)
+
+
+def sums_json(sums: Sums) -> dict[str, Any]:
+    return {
+        "amountNanoUsd": sums.amount_nano_usd,
+        "provisionalNanoUsd": sums.provisional_nano_usd,
+        "withoutCacheNanoUsd": sums.without_cache_nano_usd,
+        "savedNanoUsd": sums.saved_nano_usd,
+        "hits": sums.hits,
+        "hitRate": None if sums.hit_rate is None else round(sums.hit_rate, 4),
+        "meters": [
+            {
+                "meter": meter,
+                "unit": UNITS[meter],
+                "quantity": line.quantity,
+                "amountNanoUsd": line.amount_nano_usd,
+                "withoutCacheNanoUsd": line.without_cache_nano_usd,
+                "entries": line.entry_count,
+            }
+            for meter, line in sums.lines.items()
+        ],
     }
-    if line.meter is Meter.CACHE_READ_TOKENS:
-        told["explicitQuantity"] = line.quantity - line.implicit_quantity
-        told["implicitQuantity"] = line.implicit_quantity
-    return told

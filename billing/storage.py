@@ -17,6 +17,7 @@ def open_segment(
     *,
     cache_id: str,
     project_id: str,
+    key_id: str,
     model: str,
     token_count: int,
     started_at: datetime,
@@ -28,19 +29,37 @@ def open_segment(
         StorageSegment(
             cache_id=cache_id,
             project_id=project_id,
+            key_id=key_id,
             model=model,
             token_count=token_count,
             started_at=started_at,
             ends_at=ends_at,
+            accrued_until=started_at,
         ),
     )
 
 
+def last_posted(session: Session, cache_id: str) -> datetime | None:
+    """Up to where the cache's storage is posted, which counts as an event of the cache: none is stamped before it.
+
+    It stays so until the unit ends. None for a cache that was never active.
+    """
+    segment = rows.lock_segment(session, cache_id)
+    return None if segment is None else segment.accrued_until
+
+
 def move_end(session: Session, cache_id: str, ends_at: datetime) -> None:
     """Let the segment end at another instant. The caller has checked that the cache is alive at this moment."""
-    rows.move_end(session, cache_id, ends_at)
+    rows.move_end(session, _segment(session, cache_id), ends_at)
 
 
 def close(session: Session, cache_id: str, ended_at: datetime) -> None:
     """End the segment now, because the cache was deleted or retired; an end that has passed already stays."""
-    rows.move_end(session, cache_id, min(ended_at, rows.get_segment(session, cache_id).ends_at))
+    segment = _segment(session, cache_id)
+    rows.move_end(session, segment, min(ended_at, segment.ends_at))
+
+
+def _segment(session: Session, cache_id: str) -> StorageSegment:
+    segment = rows.lock_segment(session, cache_id)
+    assert segment is not None, "every cache that was ever active has a segment"
+    return segment

@@ -1,13 +1,16 @@
 """Usage rows: what each create and each generation consumed, reserved before the work and settled once after it.
 
-Every function needs an open write unit and commits nothing. A row that was settled is never changed again: a second
-finalise or void, or one under another attempt, answers False and changes nothing.
+Every function needs an open write unit and commits nothing. A row that becomes owed is charged in the same unit. One that was
+settled is never changed again: a second finalise or void, or one under another attempt, answers False and changes nothing.
 """
 
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from billing.charges import usage_charges
+from billing.ledger import post
+from billing.prices import load_prices, prices_at
 from models import usage as rows
 from models.usage import Usage, UsageKind, UsageState
 
@@ -63,7 +66,7 @@ def finalise(
 
     implicit_cache_tokens: how much of its input was there already; so many move from the computed to the read tokens.
     """
-    return rows.finalise(
+    is_ours = rows.finalise(
         session,
         request_id,
         attempt,
@@ -72,6 +75,21 @@ def finalise(
         end_reason,
         implicit_cache_tokens=implicit_cache_tokens,
     )
+    if is_ours:
+        row = rows.find_usage(session, request_id)
+        assert row is not None
+        _charge(session, row)
+    return is_ours
+
+
+def charge_unposted(session: Session, now: datetime, limit: int) -> int:
+    """Charge up to `limit` owed rows that the ledger does not have: those of a database from before it had one."""
+    unposted = rows.lock_unposted(session, limit)
+    for row in unposted:
+        post(session, usage_charges(row, load_prices(session)), now)
+        row.is_posted = True
+    session.flush()
+    return len(unposted)
 
 
 def was_finalised(
@@ -121,24 +139,32 @@ def record_write(
 
     Belongs into the transaction that activates the cache. A rebuild never calls it.
     """
-    rows.insert(
-        session,
-        Usage(
-            id=f"write:{cache_id}",
-            kind=UsageKind.CREATE,
-            project_id=project_id,
-            key_id=key_id,
-            cache_id=cache_id,
-            model=model,
-            state=UsageState.FINAL,
-            attempt=1,
-            incarnation=incarnation,
-            prompt_tokens=0,
-            input_tokens=0,
-            cache_read_tokens=0,
-            cache_write_tokens=token_count,
-            output_tokens=0,
-            created_at=at,
-            occurred_at=at,
-        ),
+    row = Usage(
+        id=f"write:{cache_id}",
+        kind=UsageKind.CREATE,
+        project_id=project_id,
+        key_id=key_id,
+        cache_id=cache_id,
+        model=model,
+        state=UsageState.FINAL,
+        attempt=1,
+        incarnation=incarnation,
+        prompt_tokens=0,
+        input_tokens=0,
+        cache_read_tokens=0,
+        cache_write_tokens=token_count,
+        output_tokens=0,
+        created_at=at,
+        occurred_at=at,
+        is_posted=True,
+        implicit_cache_tokens=0,
     )
+    rows.insert(session, row)
+    _charge(session, row)
+
+
+def _charge(session: Session, row: Usage) -> None:
+    """Post what a row owes: at the prices that held when it was accepted, for the hour in which it ended."""
+    assert row.occurred_at is not None
+    prices = prices_at(session, row.project_id, row.model, row.created_at)
+    post(session, usage_charges(row, prices), row.occurred_at)

@@ -7,6 +7,8 @@ readable to the requests that hold a lease, and to no new one.
 from sqlalchemy.orm import Session
 
 from billing import usage
+from billing.meters import GENERATE_METERS
+from billing.prices import require_prices
 from caching.lifecycle import usable
 from core.clock import Clock, instant
 from core.errors import CacheModelMismatch
@@ -27,13 +29,17 @@ def acquire(
     cache_tokens: int,
     incarnation: str,
 ) -> None:
-    """Reserve the usage of a request and, with a cache_id, lease that cache to it; raises as `lifecycle.get` does."""
+    """Reserve the usage of a request and, with a cache_id, lease that cache to it; raises as `lifecycle.get` does.
+
+    Raises PriceMissing where something that it may come to owe has no price.
+    """
     cache = None if cache_id is None else lock_cache_shared(session, project_id, cache_id)
     now = instant(session, clock, not_before=None if cache is None else cache.updated_at)
     if cache_id is not None:
         cache = usable(cache, cache_id, now)
         _check_model(cache, model, fingerprint)
         assert cache_tokens == cache.token_count, "a hit reads the whole cache"
+    require_prices(session, project_id, model, GENERATE_METERS, now)
     usage.reserve(
         session,
         request_id=request_id,

@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from billing import storage, usage
+from billing.meters import CREATE_METERS
+from billing.prices import require_prices
 from core.clock import Clock, format_instant, instant
 from core.errors import (
     CacheDeleted,
@@ -64,12 +66,14 @@ def create(
     max_caches: int,
     max_cached_tokens: int | None = None,
 ) -> Cache:
-    """Write a cache that is yet to be built; raises CacheQuota if the project would have more than it may.
+    """Write a cache that is yet to be built; raises CacheQuota if the project would have more than it may, and PriceMissing if
+    writing or keeping it has no price.
 
     max_cached_tokens: in all of its live caches of this model.
     """
     _check_future(expire_at, now)
     ids = tuple(token_ids)
+    require_prices(session, project_id, model, CREATE_METERS, now)
     lock_project(session, project_id)
     _check_count(count_live(session, project_id, now), max_caches)
     if max_cached_tokens is not None:
@@ -118,6 +122,7 @@ def activate(session: Session, clock: Clock, cache_id: str, fencing_token: int, 
         session,
         cache_id=cache.id,
         project_id=cache.project_id,
+        key_id=cache.key_id,
         model=cache.model,
         token_count=cache.token_count,
         started_at=now,
@@ -298,7 +303,13 @@ def _end(session: Session, cache: Cache, reason: CacheEndReason, now: datetime) 
 
 
 def _now(session: Session, clock: Clock, cache: Cache | None) -> datetime:
-    return instant(session, clock, not_before=None if cache is None else cache.updated_at)
+    """Stamp an event of a cache that is locked: after its last one, and after what its storage is posted up to."""
+    if cache is None:
+        return instant(session, clock)
+    posted = storage.last_posted(session, cache.id)
+    return instant(
+        session, clock, not_before=cache.updated_at if posted is None else max(cache.updated_at, posted)
+    )
 
 
 def _fail(session: Session, cache: Cache, reason: str, now: datetime) -> None:

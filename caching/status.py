@@ -6,28 +6,40 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from billing.cost import costs_of_caches
+from core.messages import Cost
 from models.cache import Cache, CacheState
 from models.placement import Tier, tiers_of
 from models.usage import count_hits
+
+_NOTHING = Cost((), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheStatus:
     """state: EXPIRED from the expiry on, swept or not. tier: None while its KV lies nowhere and is rebuilt for the first
-    request that asks. hit_count: billed requests."""
+    request that asks. hit_count: billed requests. cost: of writing it, and of keeping it so far."""
 
     cache: Cache
     state: CacheState
     tier: Tier | None
     hit_count: int
+    cost: Cost
 
 
 def status_of(session: Session, caches: Sequence[Cache], now: datetime) -> list[CacheStatus]:
-    """In the order of the caches; two queries, however many they are."""
+    """In the order of the caches; four queries, however many they are."""
     ids = [cache.id for cache in caches]
-    tiers, hits = tiers_of(session, ids), count_hits(session, ids)
+    tiers, hits, costs = tiers_of(session, ids), count_hits(session, ids), costs_of_caches(session, ids, now)
     return [
-        CacheStatus(cache, _state(cache, now), tiers.get(cache.id), hits.get(cache.id, 0)) for cache in caches
+        CacheStatus(
+            cache,
+            _state(cache, now),
+            tiers.get(cache.id),
+            hits.get(cache.id, 0),
+            costs.get(cache.id, _NOTHING),
+        )
+        for cache in caches
     ]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from api.state import ApiState
 from billing.price_book import load_price_book
-from billing.prices import require_prices, store
+from billing.prices import list_prices, store, unpriced_meters
 from caching import lifecycle
 from cli.first_start import FirstKeys, create_first_keys
 from cli.key_making import load_secret
@@ -26,6 +26,7 @@ from models import schema
 from models.opening import sole_home
 from models.session import Database
 from prompting.served_model import ServedModel
+from workers.bookkeeper import Bookkeeper
 from workers.engine.engine import Engine
 from workers.engine.loading.progress import Progress
 from workers.engine.loading.serve import load_served_model
@@ -135,9 +136,13 @@ def _running(
         transport.incarnation,
     )
     sweeper = Sweeper(database, clock, runtime.handle, settings.sweep_interval_seconds)
-    with _stopping(runtime.stop), _stopping(sweeper.stop):
+    bookkeeper = Bookkeeper(
+        database, clock, metrics, settings.bookkeeping_interval_seconds, settings.verify_interval_seconds
+    )
+    with _stopping(runtime.stop), _stopping(sweeper.stop), _stopping(bookkeeper.stop):
         transport.connect(runtime.handle, runtime.cancel)
         sweeper.start()
+        bookkeeper.start()
         count = runtime.builds.rebuild_all(served_model.fingerprint)
         if count:
             log.info("finding or rebuilding the KV of %d live caches in the background", count)
@@ -160,14 +165,23 @@ def _prepare(
     book = load_price_book(settings.price_book)
     with database.write() as session:
         now = instant(session, clock)
-        store(session, book, now)
-        require_prices(session, served_model.name, now)
+        # The example is what a new database begins with; what is stored later comes from a book of the operator's own.
+        if settings.price_book is not None or not list_prices(session):
+            store(session, book, now)
+        unpriced = unpriced_meters(session, served_model.name, now)
         failed, voided = lifecycle.recover(session, clock, incarnation)
         if settings.retire_caches:
             lifecycle.retire(session, clock, served_model.fingerprint)
         if settings.rebuild_caches:
             lifecycle.rebind(session, served_model.fingerprint)
         lifecycle.check_fingerprint(session, served_model.fingerprint, now)
+    if unpriced:
+        log.warning(
+            "%s has no price for %s: requests that count them are refused unless their project has a price of its own. "
+            "`headstart billing prices load` adds them",
+            served_model.name,
+            ", ".join(unpriced),
+        )
     if failed or voided:
         log.info(
             "after an unclean stop: %d unbuilt caches failed, %d requests were voided, unbilled",

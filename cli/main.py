@@ -9,7 +9,8 @@ import typer
 from sqlalchemy.exc import DBAPIError
 from typer.core import TyperGroup
 
-from cli import billing, keys, migrate, models, projects
+from cli import keys, migrate, models, projects
+from cli.billing.app import app as billing
 from core.errors import AppError
 
 
@@ -39,7 +40,7 @@ app = typer.Typer(
 )
 app.add_typer(keys.app, name="keys")
 app.add_typer(projects.app, name="projects")
-app.add_typer(billing.app, name="billing")
+app.add_typer(billing, name="billing")
 app.add_typer(models.app, name="models")
 app.add_typer(migrate.app, name="migrate")
 

@@ -1,12 +1,12 @@
 """Progress of long steps, drawn on stderr while they last."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from workers.engine.loading.progress import Progress as Report
+Report = Callable[[str, float], None]  # what is being done, and how much of it is done, from 0 to 1
 
 
 @contextmanager
@@ -29,3 +29,18 @@ def conversion_progress() -> Iterator[Report]:
         yield report
     finally:
         bars.stop()
+
+
+@contextmanager
+def task_progress() -> Iterator[Report]:
+    """A callback (what, fraction done) that draws one bar for a whole task, which says what is being done."""
+    bar = Progress(
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda what, fraction: bar.update(task, description=what, completed=fraction)

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-NANO_USD = 10**9
 WIDTH_OF_A_FILE = 160
 
 
@@ -31,12 +30,6 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
             table.add_section()
     typer.echo(title)
     Console(width=None if sys.stdout.isatty() else WIDTH_OF_A_FILE, highlight=False).print(table)
-
-
-def usd(nano_usd: int) -> str:
-    """Write an amount in USD, exact to the nano."""
-    whole, rest = divmod(abs(nano_usd), NANO_USD)
-    return f"{'-' if nano_usd < 0 else ''}{whole}.{rest:09d}"
 
 
 def instant_text(at: datetime | None) -> str:

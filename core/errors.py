@@ -207,6 +207,22 @@ class PriceMissing(AppError):
     code = "price_missing"
 
 
+class PeriodNotOver(AppError):
+    """A month cannot be closed yet; the message says what is missing."""
+
+    code = "period_not_over"
+
+
+class EntryNotFound(AppError):
+    code = "entry_not_found"
+
+
+class LedgerConflict(AppError):
+    """One event was charged twice with different figures. Nothing of the second is posted; metadata: entry."""
+
+    code = "ledger_conflict"
+
+
 # What stops a server from starting
 
 

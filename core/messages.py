@@ -78,15 +78,29 @@ class TokensEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What something costs, by meter, and what the same would have cost had nothing been cached; nano-USD."""
+
+    meters: tuple[tuple[str, int], ...]
+    without_cache_nano_usd: int
+
+    @property
+    def amount_nano_usd(self) -> int:
+        return sum(amount for _, amount in self.meters)
+
+
+@dataclass(frozen=True, slots=True)
 class FinishedEvent:
     """The generation has ended and its usage is recorded.
 
-    reasons: why, for each candidate. implicit_cache_tokens: as in the events before it; there may have been none.
+    reasons: why, for each candidate. cost: what is on record. implicit_cache_tokens: as in the events before it; there may
+    have been none.
     """
 
     number: int
     reasons: tuple[FinishReason, ...]
     implicit_cache_tokens: int = 0
+    cost: Cost = Cost((), 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,10 @@ class Metrics:
             "headstart_prefill_tokens_skipped_total",
             "Tokens of prompts, named caches included, that were not computed, because their KV was there.",
         )
+        self.billing_findings = self._gauge(
+            "headstart_billing_findings",
+            "What the last scheduled reconciliation of the ledger found wrong. Anything but 0 needs somebody.",
+        )
         self.time_to_first_token = self._histogram(
             "headstart_time_to_first_token_seconds",
             "From when the worker takes a request to its first token.",

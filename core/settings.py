@@ -114,7 +114,8 @@ class Settings(BaseSettings):
     max_json_depth: int = Field(64, ge=8, le=_DEEPEST_JSON, description="Deepest nesting of a request body.")
 
     price_book: Path | None = Field(
-        None, description="Price book (TOML). Unset: the example that is shipped."
+        None,
+        description="Price book (TOML), loaded at each start. Unset: the prices that are stored; a new database begins with the example.",
     )
     database_url: SecretStr | None = Field(
         None,
@@ -123,6 +124,15 @@ class Settings(BaseSettings):
     database_pool_size: int = Field(8, ge=1, description="Most database steps that run at once.")
     sweep_interval_seconds: float = Field(
         5, gt=0, le=60, description="How often content of expired caches is removed, in seconds."
+    )
+    bookkeeping_interval_seconds: float = Field(
+        60, gt=0, le=3600, description="Seconds between two postings of storage. No bill depends on it."
+    )
+    verify_interval_seconds: float = Field(
+        3600,
+        gt=0,
+        le=_CENTURY_SECONDS,
+        description="Seconds between two reconciliations of the last two days' bills.",
     )
     request_timeout_seconds: float = Field(
         600, gt=0, description="Longest time a request may take, in seconds."

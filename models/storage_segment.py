@@ -1,15 +1,16 @@
 """Storage segments: the one contiguous life of each cache during which it is billed for being kept.
 
-`ends_at` is the planned expiry from the start; deleting pulls it in, and whoever sweeps when does not matter.
+`ends_at` is the planned expiry from the start; deleting pulls it in, and whoever sweeps when does not matter. What lies before
+`accrued_until` is posted in the ledger and stays as it is: no end is ever moved before it.
 """
 
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, select
+from sqlalchemy import CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, case, literal, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from models.base import Base, UtcDateTime
+from models.base import TO_CHANGE, Base, UtcDateTime
 
 
 class StorageSegment(Base):
@@ -18,15 +19,19 @@ class StorageSegment(Base):
         ForeignKeyConstraint(["project_id", "cache_id"], ["caches.project_id", "caches.id"]),
         CheckConstraint("token_count > 0", name="token_count_positive"),
         CheckConstraint("ends_at >= started_at", name="ends_after_started"),
+        CheckConstraint("accrued_until >= started_at AND accrued_until <= ends_at", name="accrued_within"),
         Index(None, "project_id", "started_at"),
+        Index(None, "accrued_until", "ends_at"),
     )
 
     cache_id: Mapped[str] = mapped_column(primary_key=True)
     project_id: Mapped[str]
+    key_id: Mapped[str] = mapped_column(ForeignKey("api_keys.id"))  # that made the cache
     model: Mapped[str]
     token_count: Mapped[int]
     started_at: Mapped[datetime] = mapped_column(UtcDateTime)
     ends_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    accrued_until: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
 def insert(session: Session, segment: StorageSegment) -> None:
@@ -34,25 +39,68 @@ def insert(session: Session, segment: StorageSegment) -> None:
     session.flush()
 
 
-def get_segment(session: Session, cache_id: str) -> StorageSegment:
-    """Get a cache's segment. Every cache that was ever active has one: the caller holds such a cache's lock."""
+def lock_segment(session: Session, cache_id: str) -> StorageSegment | None:
+    """Hold a cache's segment until the unit ends, to move its end; None for a cache that was never active."""
     return session.scalars(
         select(StorageSegment)
         .where(StorageSegment.cache_id == cache_id)
+        .with_for_update(**TO_CHANGE)
         .execution_options(populate_existing=True)
-    ).one()
+    ).one_or_none()
 
 
-def move_end(session: Session, cache_id: str, ends_at: datetime) -> None:
-    get_segment(session, cache_id).ends_at = ends_at
+def move_end(session: Session, segment: StorageSegment, ends_at: datetime) -> None:
+    """Let a segment that is locked end at another instant."""
+    segment.ends_at = ends_at
     session.flush()
 
 
-def list_segments(
+def lock_segments_to_accrue(
+    session: Session, now: datetime, hour: datetime, limit: int
+) -> Sequence[StorageSegment]:
+    """Hold segments of which something is to be posted: up to their end where it has passed, else to the whole hour.
+
+    What another unit holds is left to it.
+    """
+    postable = case((StorageSegment.ends_at <= now, StorageSegment.ends_at), else_=literal(hour, UtcDateTime))
+    return session.scalars(
+        select(StorageSegment)
+        .where(StorageSegment.accrued_until < StorageSegment.ends_at, StorageSegment.accrued_until < postable)
+        .order_by(StorageSegment.accrued_until, StorageSegment.cache_id)
+        .limit(limit)
+        .with_for_update(skip_locked=True, **TO_CHANGE)
+        .execution_options(populate_existing=True)
+    ).all()
+
+
+def find_segments(session: Session, cache_ids: Sequence[str]) -> Sequence[StorageSegment]:
+    """The segments of these caches; those that were never active have none."""
+    return session.scalars(select(StorageSegment).where(StorageSegment.cache_id.in_(cache_ids))).all()
+
+
+def list_segments_beyond_ledger(
     session: Session, start: datetime, end: datetime, project_id: str | None
 ) -> Sequence[StorageSegment]:
-    """List the segments that overlap [start, end), of one project or, with None, of all."""
-    query = select(StorageSegment).where(StorageSegment.started_at < end, StorageSegment.ends_at > start)
+    """List the segments of which something in [start, end) is not posted yet, of one project or, with None, of all."""
+    query = select(StorageSegment).where(
+        StorageSegment.accrued_until < StorageSegment.ends_at,
+        StorageSegment.accrued_until < end,
+        StorageSegment.ends_at > start,
+        StorageSegment.started_at < end,
+    )
     if project_id is not None:
         query = query.where(StorageSegment.project_id == project_id)
     return session.scalars(query.order_by(StorageSegment.started_at, StorageSegment.cache_id)).all()
+
+
+def find_unposted_before(session: Session, end: datetime) -> str | None:
+    """A cache of whose storage before `end` something is not posted yet; None where all is."""
+    return session.scalars(
+        select(StorageSegment.cache_id)
+        .where(
+            StorageSegment.accrued_until < StorageSegment.ends_at,
+            StorageSegment.accrued_until < end,
+            StorageSegment.started_at < end,
+        )
+        .limit(1)
+    ).first()

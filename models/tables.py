@@ -1,12 +1,28 @@
 """Every table, for those who need all of them at once: the schema and its migrations."""
 
 from models.api_key import ApiKey
+from models.billing_period import BillingPeriod
 from models.cache import Cache
 from models.idempotency_key import IdempotencyKey
+from models.ledger_entry import LedgerEntry
+from models.ledger_hour import LedgerHour, LedgerWatermark
 from models.placement import Placement
 from models.price import Price
 from models.project import Project
 from models.storage_segment import StorageSegment
 from models.usage import Usage
 
-TABLES = (Project, ApiKey, Cache, Placement, IdempotencyKey, Usage, StorageSegment, Price)
+TABLES = (
+    Project,
+    ApiKey,
+    Cache,
+    Placement,
+    IdempotencyKey,
+    Usage,
+    StorageSegment,
+    Price,
+    BillingPeriod,
+    LedgerEntry,
+    LedgerHour,
+    LedgerWatermark,
+)

@@ -16,6 +16,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     case,
+    false,
     func,
     literal,
     select,
@@ -24,7 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from models.base import Base, UtcDateTime, enum_text, one_of
+from models.base import TO_CHANGE, Base, UtcDateTime, enum_text, one_of
 
 
 class UsageKind(StrEnum):
@@ -55,6 +56,7 @@ class Usage(Base):
             "implicit_cache_tokens >= 0 AND implicit_cache_tokens <= cache_read_tokens", name="implicit_part"
         ),
         CheckConstraint("implicit_cache_tokens = 0 OR state = 'FINAL'", name="implicit_when_final"),
+        CheckConstraint("NOT is_posted OR state = 'FINAL'", name="posted_when_final"),
         CheckConstraint("attempt >= 1", name="attempt_positive"),
         CheckConstraint(
             "(kind = 'GENERATE' AND cache_write_tokens = 0) OR "
@@ -71,6 +73,12 @@ class Usage(Base):
         Index(None, "occurred_at"),
         Index(None, "project_id", "occurred_at"),
         Index(None, "state", "incarnation"),
+        Index(
+            "ix_usage_unposted",
+            "id",
+            sqlite_where=text("state = 'FINAL' AND NOT is_posted"),
+            postgresql_where=text("state = 'FINAL' AND NOT is_posted"),
+        ),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)  # the request's, or write:<cache id>: once each
@@ -91,6 +99,7 @@ class Usage(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     occurred_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     end_reason: Mapped[str | None]
+    is_posted: Mapped[bool] = mapped_column(default=False, server_default=false())  # charged in the ledger
 
 
 def insert(session: Session, usage: Usage) -> None:
@@ -126,7 +135,7 @@ def finalise(
     *,
     implicit_cache_tokens: int = 0,
 ) -> bool:
-    """Settle a reserved row as owed; False if this attempt no longer holds it.
+    """Settle a reserved row as owed, which the caller posts; False if this attempt no longer holds it.
 
     implicit_cache_tokens: of what was reserved as input, so many were read instead.
     """
@@ -137,6 +146,7 @@ def finalise(
         "implicit_cache_tokens": implicit_cache_tokens,
         "output_tokens": output_tokens,
         "end_reason": end_reason,
+        "is_posted": True,
     }
     return _settle(session, occurred_at, values, Usage.id == usage_id, Usage.attempt == attempt) == 1
 
@@ -153,14 +163,24 @@ def void_of_dead(session: Session, incarnation: str, occurred_at: datetime) -> i
     return _settle(session, occurred_at, values, Usage.incarnation != incarnation)
 
 
-def list_final(session: Session, start: datetime, end: datetime, project_id: str | None) -> Sequence[Usage]:
-    """List what became owed in [start, end), for one project or, with None, for all."""
-    query = select(Usage).where(
-        Usage.state == UsageState.FINAL, Usage.occurred_at >= start, Usage.occurred_at < end
-    )
-    if project_id is not None:
-        query = query.where(Usage.project_id == project_id)
-    return session.scalars(query.order_by(Usage.occurred_at, Usage.id)).all()
+def lock_unposted(session: Session, limit: int) -> Sequence[Usage]:
+    """Hold owed rows that are not in the ledger; what another unit holds is left to it."""
+    return session.scalars(
+        select(Usage)
+        .where(Usage.state == UsageState.FINAL, ~Usage.is_posted)
+        .order_by(Usage.id)
+        .limit(limit)
+        .with_for_update(skip_locked=True, **TO_CHANGE)
+    ).all()
+
+
+def find_unposted(session: Session, end: datetime) -> str | None:
+    """An owed row from before `end` that is not in the ledger; None where all are."""
+    return session.scalars(
+        select(Usage.id)
+        .where(Usage.state == UsageState.FINAL, ~Usage.is_posted, Usage.occurred_at < end)
+        .limit(1)
+    ).first()
 
 
 def _settle(session: Session, at: datetime, values: dict[str, Any], *conditions: ColumnElement[bool]) -> int:

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from billing import usage
+from billing.cost import cost_of_request
 from core.clock import Clock, instant
 from core.errors import AppError, Unavailable
 from core.messages import (
     BuildCache,
+    Cost,
     DropCache,
     Event,
     FailedEvent,
@@ -212,6 +214,7 @@ class Runtime:
         end_reason = (
             _FAILED if error is not None else next(reason for reason in _WORST_FIRST if reason in reasons)
         )
+        cost = Cost((), 0)
         with self._database.write() as session:
             at = instant(session, self._clock)
             row = session, message.request_id, message.attempt
@@ -220,13 +223,14 @@ class Runtime:
                 is_ours = is_ours or usage.was_finalised(
                     *row, tokens, end_reason, implicit_cache_tokens=reused
                 )
+                cost = cost_of_request(session, message.project_id, message.request_id)
             else:
                 is_ours = usage.void(*row, at, end_reason) or usage.was_voided(*row, end_reason)
         if not is_ours:
             log.warning("usage was settled elsewhere", extra={"request_id": message.request_id})
             return
         last = (
-            FinishedEvent(generation.number(), reasons, reused)
+            FinishedEvent(generation.number(), reasons, reused, cost)
             if is_owed and error is None
             else FailedEvent(generation.number(), error or _given_up())
         )

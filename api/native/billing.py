@@ -1,4 +1,7 @@
-"""GET /headstart/v1/billing/report: the bill of a period, of one project or, for operators, of all."""
+"""/headstart/v1/billing: the bill of a period, of one project or, for operators, of all."""
+
+from itertools import islice
+from typing import Any
 
 from fastapi import APIRouter
 from sqlalchemy.orm import Session
@@ -7,52 +10,64 @@ from starlette.responses import Response
 
 from api.auth import AnyCaller, Caller, check_scope
 from api.json_text import dump
-from api.state import api_state
-from billing.periods import parse_period
+from api.native import page_tokens
+from api.native.queries import read_query
+from api.state import ApiState, api_state
+from billing.asking import parse_query
 from billing.report import Report, report
 from billing.report_json import report_json
-from core.clock import Clock, instant
+from core.clock import instant
 from core.errors import InvalidArgument, ProjectNotFound
 from models.api_key import Scope
 from models.project import get_project_named
 
 router = APIRouter(prefix="/headstart/v1/billing")
-PARAMETERS = ("start", "end", "project")
+PARAMETERS = ("start", "end", "project", "groupBy", "timeZone", "pageSize", "pageToken")
+PAGE_SIZE, MAX_PAGE_SIZE = 1_000, 10_000
 
 
 @router.get("/report")
 async def get_report(request: Request, caller: AnyCaller) -> Response:
     if caller.project_id is not None:
         check_scope(caller, Scope.BILLING)
-    query = _read_query(request)
+    asked = read_query(request, PARAMETERS)
     state = api_state(request)
-    made = await state.pools.read(lambda session: _make_report(session, state.clock, caller, query))
-    return Response(dump(report_json(made)), media_type="application/json")
+    body = await state.pools.read(lambda session: _make_page(session, state, caller, asked))
+    return Response(dump(body), media_type="application/json")
 
 
-def _read_query(request: Request) -> dict[str, str]:
-    query: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
-        if name == "key":  # the caller's
-            continue
-        if name not in PARAMETERS:
-            raise InvalidArgument(
-                f"{name[:64]!r} is no parameter of this route; it has {', '.join(PARAMETERS)}.",
-                field=name[:64],
-            )
-        if name in query:
-            raise InvalidArgument(f"{name} is given twice; give it once.", field=name)
-        if "\0" in value:
-            raise InvalidArgument(f"{name} has a NUL character; remove it.", field=name)
-        query[name] = value
-    return query
+def _make_page(session: Session, state: ApiState, caller: Caller, asked: dict[str, str]) -> dict[str, Any]:
+    size = _page_size(asked.get("pageSize"))
+    query = parse_query(
+        start=asked.get("start"),
+        end=asked.get("end"),
+        group_by=[word.strip() for word in asked.get("groupBy", "").split(",") if word.strip()],
+        zone=asked.get("timeZone"),
+        project_id=_project_id(session, caller, asked.get("project")),
+        now=instant(session, state.clock),
+    )
+    made = report(session, query, instant(session, state.clock))
+    return _page(made, size, asked.get("pageToken"), state.secret.derive(page_tokens.PURPOSE))
 
 
-def _make_report(session: Session, clock: Clock, caller: Caller, query: dict[str, str]) -> Report:
-    now = instant(session, clock)
-    period = parse_period(query.get("start"), query.get("end"), now)
-    project_id = _project_id(session, caller, query.get("project"))
-    return report(session, start=period.start, end=period.end, now=now, project_id=project_id)
+def _page(made: Report, size: int, token: str | None, key: bytes) -> dict[str, Any]:
+    """Groups after the one that the token names; the total is that of all pages."""
+    asked = [str(made.query.project_id), *report_json(made, {})["groupBy"]]
+    after = None if token is None else tuple(page_tokens.decode(key, asked, token))
+    rest = ((group, sums) for group, sums in made.groups.items() if after is None or group > after)
+    groups = list(islice(rest, size + 1))
+    body = report_json(made, dict(groups[:size]))
+    if len(groups) > size:
+        body["nextPageToken"] = page_tokens.encode(key, asked, list(groups[size - 1][0]))
+    return body
+
+
+def _page_size(text: str | None) -> int:
+    if text is None:
+        return PAGE_SIZE
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_PAGE_SIZE:
+        raise InvalidArgument(f"pageSize must be a number from 1 to {MAX_PAGE_SIZE}.", field="pageSize")
+    return int(text)
 
 
 def _project_id(session: Session, caller: Caller, asked: str | None) -> str | None:

@@ -8,31 +8,33 @@ from typing import Any
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
-from billing.recompute import Totals, recompute
+from billing.rating import whole_hour
+from billing.verify import verify
 from cli.demo.server import ServerAddress
 from core.clock import format_instant
 from core.data_folder import database_path
 from models.session import Database, sqlite_url
 
-Figures = dict[tuple[str, str | None, str], int]
-
 
 @dataclass(frozen=True, slots=True)
 class DemoBill:
-    """meters: name, quantity and nano-USD of what was consumed. matches: the report equals the recomputation."""
+    """meters: name, quantity and nano-USD of what was consumed. saved_nano_usd: against no cache; negative: it cost more.
+
+    matches: every charge agrees with what happened, computed a second time.
+    """
 
     meters: tuple[tuple[str, int, int], ...]
     amount_nano_usd: int
+    saved_nano_usd: int
     matches: bool
 
 
-def fetch_and_prove(server: ServerAddress, data_dir: Path, start: datetime, end: datetime) -> DemoBill:
-    report = fetch_report(server, start, end)
-    as_of = datetime.fromisoformat(report["asOf"])
+def fetch_and_prove(server: ServerAddress, data_dir: Path, start: datetime) -> DemoBill:
+    report = fetch_report(server, start)
     database = Database(sqlite_url(database_path(data_dir / "data")), pool_size=1)
     try:
         with database.read() as session:
-            totals = recompute(session, start=start, end=end, now=as_of)
+            findings = list(verify(session, datetime.fromisoformat(report["asOf"])))
     finally:
         database.dispose()
     meters = tuple(
@@ -40,11 +42,12 @@ def fetch_and_prove(server: ServerAddress, data_dir: Path, start: datetime, end:
         for each in report["meters"]
         if each["quantity"]
     )
-    return DemoBill(meters, report["amountNanoUsd"], is_equal(report, totals))
+    return DemoBill(meters, report["amountNanoUsd"], report["savedNanoUsd"], not findings)
 
 
-def fetch_report(server: ServerAddress, start: datetime, end: datetime) -> dict[str, Any]:
-    period = urlencode({"start": format_instant(start), "end": format_instant(end)})
+def fetch_report(server: ServerAddress, start: datetime) -> dict[str, Any]:
+    """The bill from the hour of `start` on."""
+    period = urlencode({"start": format_instant(whole_hour(start))})
     request = Request(  # noqa: S310 - the server that this demo has started
         f"{server.address}/headstart/v1/billing/report?{period}",
         headers={"x-goog-api-key": server.operator_key},
@@ -52,26 +55,3 @@ def fetch_report(server: ServerAddress, start: datetime, end: datetime) -> dict[
     with urlopen(request, timeout=30) as answer:  # noqa: S310
         report: dict[str, Any] = json.load(answer)
     return report
-
-
-def is_equal(report: dict[str, Any], totals: Totals) -> bool:
-    """Every figure of the report, and its sum, against the rows."""
-    expected = {
-        "quantity": totals.quantities,
-        "implicitQuantity": totals.implicit_quantities,
-        "amountNanoUsd": totals.amounts_nano_usd,
-    }
-    return report["amountNanoUsd"] == sum(totals.amounts_nano_usd.values()) and all(
-        figures(report, name) == {place: value for place, value in each.items() if value}
-        for name, each in expected.items()
-    )
-
-
-def figures(report: dict[str, Any], name: str) -> Figures:
-    return {
-        (project["projectId"], cache["cacheId"], line["meter"]): line[name]
-        for project in report["projects"]
-        for cache in project["caches"]
-        for line in cache["meters"]
-        if line.get(name)
-    }

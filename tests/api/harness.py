@@ -27,6 +27,7 @@ from prompting.served_model import ServedModel
 from tests.databases import Kind
 from tests.fakes.clock import START, ManualClock
 from tests.fakes.worker import Script, WorkerDouble
+from tests.models.rows import add_example_prices
 
 # For files whose tests reach into the database; what parses, limits and streams needs it once.
 on_each_database = pytest.mark.parametrize("server_kind", Kind)
@@ -120,6 +121,8 @@ def open_server(
         ready=lambda: is_ready[0],
     )
     worker = WorkerDouble(transport, database, clock)
+    with database.write() as session:
+        add_example_prices(session)
     with _serving(state) as url:
         yield Server(url, state, worker, clock, is_ready)
         worker.end()

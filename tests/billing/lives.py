@@ -1,7 +1,7 @@
 """Random lives of a cache, and what each owes according to nobody but this file: exact fractions, microseconds as integers."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -11,7 +11,8 @@ from math import floor
 from hypothesis import strategies as st
 
 from billing.meters import Meter
-from billing.price_book import Price
+from billing.price import ANY, Price
+from billing.price_book import make_book
 
 SECOND = 10**6  # in microseconds, in which instants are counted here
 DAY = 86_400 * SECOND
@@ -67,8 +68,14 @@ def instant(micros: int) -> datetime:
     return BEGINNING + timedelta(microseconds=micros)
 
 
-def price(change: Change) -> Price:
-    return Price(change.model, Meter.CACHE_STORAGE_TOKEN_SECONDS, instant(change.at), change.nano_usd)
+def prices(changes: Iterable[Change]) -> list[Price]:
+    """What changes come to: each price ends where the next of its model begins."""
+    meter = Meter.CACHE_STORAGE_TOKEN_SECONDS
+    rows = [
+        Price(ANY, change.model, meter, instant(change.at), None, change.nano_usd, id=number)
+        for number, change in enumerate(changes, 1)
+    ]
+    return list(make_book("life", rows).prices)
 
 
 def expected(life: Life, until: int) -> tuple[int, int]:

@@ -7,12 +7,17 @@ from itertools import count
 from sqlalchemy.orm import Session
 
 from billing import storage, usage
+from billing.bookkeeping import keep_books
 from billing.meters import Meter
-from billing.price_book import Price, PriceBook
+from billing.price import ANY, Price
+from billing.price_book import PriceBook, make_book
 from billing.prices import store
+from billing.verify import verify
 from models.api_key import ApiKey
 from models.cache import Cache, CacheState
 from models.project import Project
+from models.session import Database
+from tests.fakes.clock import ManualClock
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 MODEL = "tiny"
@@ -20,6 +25,7 @@ PRICES = {
     Meter.CACHE_WRITE_TOKENS: 100_000_000,
     Meter.CACHE_STORAGE_TOKEN_SECONDS: 1_000_000_000,
     Meter.CACHE_READ_TOKENS: 10_000_000,
+    Meter.IMPLICIT_CACHE_READ_TOKENS: 10_000_000,
     Meter.INPUT_TOKENS: 100_000_000,
     Meter.OUTPUT_TOKENS: 400_000_000,
 }
@@ -30,18 +36,29 @@ def after(seconds: float) -> datetime:
     return T0 + timedelta(seconds=seconds)
 
 
+LONG_AGO = T0 - timedelta(days=365)
+
+
 def book(
-    prices: Mapping[Meter, int] = PRICES, *, model: str = MODEL, since: datetime = T0 - timedelta(days=365)
+    prices: Mapping[Meter, int] = PRICES,
+    *,
+    model: str = MODEL,
+    since: datetime = LONG_AGO,
+    project_id: str = ANY,
+    until: datetime | None = None,
 ) -> PriceBook:
     """A book with one price for each meter, in force since a year before T0 unless told otherwise."""
-    return PriceBook(
-        source="test",
-        prices=tuple(sorted(Price(model, meter, since, amount) for meter, amount in prices.items())),
-    )
+    rows = [Price(project_id, model, meter, since, until, amount) for meter, amount in prices.items()]
+    return PriceBook("test", tuple(rows))
+
+
+def joined(*books: PriceBook) -> PriceBook:
+    """One book of several; a price without an end ends where the next of its subject begins."""
+    return make_book("test", [price for each in books for price in each.prices])
 
 
 def add_prices(session: Session, *books: PriceBook) -> None:
-    store(session, PriceBook("test", tuple(price for each in books for price in each.prices)), T0)
+    store(session, joined(*books), T0)
 
 
 def add_project(session: Session, name: str) -> str:
@@ -102,6 +119,7 @@ def add_cache(
         session,
         cache_id=cache_id,
         project_id=project_id,
+        key_id=key_of(project_id),
         model=model,
         token_count=tokens,
         started_at=start,
@@ -168,3 +186,14 @@ def generate(
         session, project_id, request_id, prompt=prompt, cached=cached, cache_id=cache_id, at=at, model=model
     )
     assert usage.finalise(session, request_id, 1, output, at, "STOP", implicit_cache_tokens=implicit)
+
+
+def bring_up_to_date(database: Database, now: datetime) -> None:
+    """Post all that is due at an instant, and roll it up."""
+    keep_books(database, ManualClock(now))
+
+
+def faults(database: Database, now: datetime) -> list[str]:
+    """What the reconciliation finds wrong."""
+    with database.read() as session:
+        return [f"{each.check}: {each.what}" for each in verify(session, now)]

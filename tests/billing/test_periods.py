@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from billing.periods import Period, parse_period
+from billing.periods import Period, parse_period, parse_zone
 from core.errors import InvalidArgument
 
 NOW = datetime(2026, 3, 31, 23, 59, 59, 999_999, tzinfo=UTC)
@@ -17,9 +17,9 @@ class TestParsePeriod:
         assert parse_period(None, None, first) == Period(first, first)
 
     def test_reads_any_offset(self) -> None:
-        period = parse_period("2026-01-01T00:00:00+02:00", "2026-01-01t00:00:00.25z", NOW)
+        period = parse_period("2026-01-01T00:00:00+02:00", "2026-01-01t05:30:00+05:30", NOW)
         assert period.start == datetime(2025, 12, 31, 22, tzinfo=UTC)
-        assert period.end == datetime(2026, 1, 1, 0, 0, 0, 250_000, tzinfo=UTC)
+        assert period.end == datetime(2026, 1, 1, tzinfo=UTC)
         assert period.start.tzinfo is UTC
 
     @pytest.mark.parametrize("field", ["start", "end"])
@@ -28,7 +28,10 @@ class TestParsePeriod:
         [
             "",
             "yesterday",
-            "2026-01-01",
+            "2026-1-1",
+            "2026",
+            "2026-13",
+            "2026-02-30",
             "2026-01-01T00:00:00",
             "2026-01-01 00:00:00Z",
             "20260101T000000Z",
@@ -44,8 +47,15 @@ class TestParsePeriod:
     )
     def test_refuses_what_is_no_instant_and_names_the_field(self, field: str, text: str) -> None:
         with pytest.raises(InvalidArgument, match=f"^{field} ") as caught:
-            parse_period(**{"start": None, "end": None, field: text}, now=NOW)
+            parse_period(text if field == "start" else None, text if field == "end" else None, NOW)
         assert caught.value.field == field
+
+    @pytest.mark.parametrize(
+        "text", ["2026-01-01T00:30:00Z", "2026-01-01T00:00:00.25Z", "2026-01-01T00:00:00+05:30"]
+    )
+    def test_refuses_an_instant_within_an_hour(self, text: str) -> None:
+        with pytest.raises(InvalidArgument, match="whole hour of UTC"):
+            parse_period(text, None, NOW)
 
     def test_hints_at_a_plus_that_was_lost_on_the_way(self) -> None:
         with pytest.raises(InvalidArgument, match="%2B"):
@@ -53,7 +63,7 @@ class TestParsePeriod:
 
     def test_refuses_a_reversed_period(self) -> None:
         with pytest.raises(InvalidArgument, match="start lies after end") as caught:
-            parse_period("2026-02-01T00:00:00Z", "2026-01-31T23:59:59.999999Z", NOW)
+            parse_period("2026-02-01T00:00:00Z", "2026-01-31T23:00:00Z", NOW)
         assert caught.value.field == "start"
 
 
@@ -63,3 +73,27 @@ class TestPeriod:
         for start, end in ((naive, NOW), (NOW, naive)):
             with pytest.raises(InvalidArgument, match="offset"):
                 Period(start, end)
+
+
+class TestZones:
+    def test_days_and_months_are_those_of_the_zone(self) -> None:
+        vienna = parse_zone("Europe/Vienna")
+        assert parse_period("2026-03-29", "2026-03-30", NOW, vienna) == Period(
+            datetime(2026, 3, 28, 23, tzinfo=UTC), datetime(2026, 3, 29, 22, tzinfo=UTC)
+        )  # that day had 23 hours
+        assert parse_period("2026-07", "2026-08", NOW, vienna) == Period(
+            datetime(2026, 6, 30, 22, tzinfo=UTC), datetime(2026, 7, 31, 22, tzinfo=UTC)
+        )
+        # There it is April already.
+        assert parse_period(None, None, NOW, vienna).start == datetime(2026, 3, 31, 22, tzinfo=UTC)
+
+    def test_none_is_utc(self) -> None:
+        assert parse_zone(None) is UTC
+
+    @pytest.mark.parametrize(
+        "name", ["", "Nowhere", "Europe/Wien", "../../etc/passwd", "/etc/localtime", "UTC\0", "x" * 5000]
+    )
+    def test_refuses_what_is_no_zone(self, name: str) -> None:
+        with pytest.raises(InvalidArgument, match="no time zone") as caught:
+            parse_zone(name)
+        assert caught.value.field == "timeZone"

@@ -63,13 +63,19 @@ class TestLoadPriceBook:
             ("nano_usd_per_million", "1.0"),
             ("nano_usd_per_million", "true"),
             ("nano_usd_per_million", '"1"'),
-            ("nano_usd_per_million", "1000000000000001"),
+            ("nano_usd_per_million", "10000000000001"),
             ("effective_from", "2026-01-01T00:00:00"),
             ("effective_from", "2026-01-01"),
             ("effective_from", '"2026-01-01T00:00:00Z"'),
             ("effective_from", "2026-01-01T00:00:00.5Z"),
             ("effective_from", "0001-01-01T00:00:00+14:00"),
             ("effective_from", "9999-12-31T23:59:59-14:00"),
+            ("effective_to", "2026-01-01T00:00:00"),
+            ("effective_to", "2026-02-01T00:00:00.5Z"),
+            ("effective_to", "2026-01-01T00:00:00Z"),  # when it begins
+            ("effective_to", "2025-12-31T23:59:59Z"),
+            ("project", '""'),
+            ("project", "7"),
         ],
     )
     def test_names_row_and_field_of_a_bad_value(self, tmp_path: Path, field: str, value: str) -> None:
@@ -93,7 +99,7 @@ class TestLoadPriceBook:
             load_price_book(written(tmp_path, text="[[prices]]\n"))
 
     def test_refuses_the_same_row_twice(self, tmp_path: Path) -> None:
-        with pytest.raises(PriceBookInvalid, match=r"price 3 repeats .* of price 1"):
+        with pytest.raises(PriceBookInvalid, match=r"price 3 .* overlaps price 1"):
             load_price_book(
                 written(tmp_path, GOOD, {**GOOD, "model": '"b"'}, {**GOOD, "nano_usd_per_million": "6"})
             )
@@ -129,3 +135,76 @@ class TestLoadPriceBook:
         for path in (tmp_path / "absent.toml", tmp_path):
             with pytest.raises(PriceBookInvalid, match="cannot be read"):
                 load_price_book(path)
+
+
+def row(start: str, end: str | None = None, **fields: str) -> dict[str, str]:
+    """A price from one day of January to another; the other fields are those of GOOD."""
+    until = {} if end is None else {"effective_to": f"2026-01-{end}T00:00:00Z"}
+    return GOOD | {"effective_from": f"2026-01-{start}T00:00:00Z"} | until | fields
+
+
+class TestTimes:
+    def test_a_price_ends_where_the_next_of_its_subject_begins(self, tmp_path: Path) -> None:
+        own = {"model": '"m"'}
+        book = load_price_book(written(tmp_path, row("05"), row("01"), row("03", **own), row("09", **own)))
+        ends = [(price.model, price.effective_from.day, price.effective_to) for price in book.prices]
+        fifth, ninth = datetime(2026, 1, 5, tzinfo=UTC), datetime(2026, 1, 9, tzinfo=UTC)
+        assert ends == [("*", 1, fifth), ("*", 5, None), ("m", 3, ninth), ("m", 9, None)]
+
+    @pytest.mark.parametrize("end", ["06", "31"])
+    def test_refuses_an_end_behind_the_next_beginning(self, tmp_path: Path, end: str) -> None:
+        with pytest.raises(PriceBookInvalid, match=r"price 2 .* overlaps price 1 .*Leave effective_to out"):
+            load_price_book(written(tmp_path, row("01", end), row("05")))
+
+    def test_an_end_may_be_where_the_next_begins(self, tmp_path: Path) -> None:
+        assert len(load_price_book(written(tmp_path, row("01", "05"), row("05"))).prices) == 2
+
+    def test_refuses_a_gap_and_names_it(self, tmp_path: Path) -> None:
+        with pytest.raises(
+            PriceBookInvalid,
+            match="ends at 2026-01-04T00:00:00Z, and input_tokens then has none until 2026-01-05",
+        ):
+            load_price_book(written(tmp_path, row("01", "04"), row("05")))
+
+    def test_refuses_an_end_that_nothing_follows(self, tmp_path: Path) -> None:
+        with pytest.raises(PriceBookInvalid, match="has none for ever"):
+            load_price_book(written(tmp_path, row("01", "04")))
+
+    @pytest.mark.parametrize(
+        "own", [{"model": '"m"'}, {"project": '"p"'}, {"model": '"m"', "project": '"p"'}]
+    )
+    def test_an_own_price_may_end_where_that_of_all_takes_its_place(
+        self, tmp_path: Path, own: dict[str, str]
+    ) -> None:
+        assert len(load_price_book(written(tmp_path, row("01"), row("02", "04", **own))).prices) == 2
+        with pytest.raises(PriceBookInvalid, match="then has none"):
+            load_price_book(written(tmp_path, row("05"), row("02", "04", **own)))
+
+    def test_projects_have_prices_of_their_own(self, tmp_path: Path) -> None:
+        book = load_price_book(written(tmp_path, GOOD, GOOD | {"project": '"p"'}))
+        assert [price.project_id for price in book.prices] == ["*", "p"]
+
+
+class TestSense:
+    READ = GOOD | {"meter": '"cache_read_tokens"'}
+
+    def test_a_read_may_cost_what_input_does(self, tmp_path: Path) -> None:
+        assert len(load_price_book(written(tmp_path, GOOD, self.READ)).prices) == 2
+
+    @pytest.mark.parametrize("meter", ["cache_read_tokens", "implicit_cache_read_tokens"])
+    def test_refuses_a_read_that_costs_more_than_input(self, tmp_path: Path, meter: str) -> None:
+        dear = GOOD | {"meter": f'"{meter}"', "nano_usd_per_million": "6"}
+        with pytest.raises(PriceBookInvalid, match=rf"{meter} .* more than input does \(5\)"):
+            load_price_book(written(tmp_path, GOOD, dear))
+
+    def test_compares_what_applies_at_the_same_time_to_the_same_payer(self, tmp_path: Path) -> None:
+        dear = self.READ | {"nano_usd_per_million": "6"}
+        later = {"effective_from": "2026-02-01T00:00:00Z"}
+        raised = GOOD | later | {"nano_usd_per_million": "6"}
+        assert len(load_price_book(written(tmp_path, GOOD, raised, self.READ, dear | later)).prices) == 4
+        for own in ({"project": '"p"'}, {"model": '"m"'}):
+            with pytest.raises(PriceBookInvalid, match="more than input does"):
+                load_price_book(written(tmp_path, GOOD, self.READ, dear | own))
+            cheaper = GOOD | own | {"nano_usd_per_million": "4"}
+            with pytest.raises(PriceBookInvalid, match="more than input does"):
+                load_price_book(written(tmp_path, GOOD, self.READ, cheaper))

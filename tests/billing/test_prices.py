@@ -3,19 +3,28 @@ from datetime import timedelta
 
 import pytest
 
-from billing.meters import Meter
-from billing.price_book import Price, PriceBook, load_price_book
-from billing.prices import Prices, list_prices, require_prices, store
+from billing.meters import CREATE_METERS, GENERATE_METERS, Meter
+from billing.price import ANY, Price, in_order
+from billing.price_book import PriceBook, load_price_book, make_book
+from billing.prices import list_prices, load_prices, prices_at, require_prices, store, unpriced_meters
 from core.errors import PriceBookInvalid, PriceMissing
 from models.session import Database
-from tests.billing.rows import PRICES, T0, after, book
+from tests.billing.rows import LONG_AGO, PRICES, T0, add_project, after, book
 
 INPUT = Meter.INPUT_TOKENS
 TICK = timedelta(microseconds=1)
 
 
-def price(model: str, seconds: float, amount: int, meter: Meter = INPUT) -> Price:
-    return Price(model, meter, after(seconds), amount)
+def price(
+    model: str,
+    seconds: float,
+    amount: int,
+    meter: Meter = INPUT,
+    project: str = ANY,
+    until: float | None = None,
+) -> Price:
+    end = None if until is None else after(until)
+    return Price(project, model, meter, after(seconds), end, amount)
 
 
 def stored(database: Database) -> list[Price]:
@@ -23,95 +32,96 @@ def stored(database: Database) -> list[Price]:
         return list_prices(session)
 
 
+def made(*prices: Price) -> PriceBook:
+    return make_book("test", list(prices))
+
+
 def store_at(database: Database, seconds: float, *prices: Price) -> None:
     with database.write() as session:
-        store(session, PriceBook("test", prices), after(seconds))
-
-
-class TestAt:
-    def test_a_price_holds_from_its_instant_until_the_next(self) -> None:
-        prices = Prices([price("m", 0, 1), price("m", 10, 2)])
-        assert prices.at("m", INPUT, T0).nano_usd_per_million == 1
-        assert prices.at("m", INPUT, after(10) - TICK).nano_usd_per_million == 1
-        assert prices.at("m", INPUT, after(10)).nano_usd_per_million == 2
-        assert prices.at("m", INPUT, after(10**6)).nano_usd_per_million == 2
-
-    def test_a_models_own_price_comes_before_that_of_any_model(self) -> None:
-        prices = Prices([price("*", 0, 1), price("m", 10, 2), price("*", 20, 3)])
-        assert prices.at("m", INPUT, after(9)).nano_usd_per_million == 1
-        assert prices.at("m", INPUT, after(25)).nano_usd_per_million == 2
-        assert prices.at("other", INPUT, after(25)).nano_usd_per_million == 3
-
-    def test_refuses_what_has_no_price(self) -> None:
-        prices = Prices([price("m", 0, 1)])
-        for model, meter, instant in (
-            ("m", INPUT, T0 - TICK),
-            ("other", INPUT, T0),
-            ("m", Meter.OUTPUT_TOKENS, T0),
-        ):
-            with pytest.raises(PriceMissing, match=f'"{model}" has no price for {meter}'):
-                prices.at(model, meter, instant)
-
-
-class TestBetween:
-    def test_tiles_the_interval_where_the_price_changes(self) -> None:
-        prices = Prices([price("*", 0, 1), price("m", 10, 2), price("*", 20, 3), price("m", 30, 4)])
-        pieces = [
-            (a - T0, b - T0, p.nano_usd_per_million)
-            for a, b, p in prices.between("m", INPUT, after(5), after(30))
-        ]
-        assert pieces == [
-            (timedelta(seconds=5), timedelta(seconds=10), 1),
-            (timedelta(seconds=10), timedelta(seconds=30), 2),
-        ]
-
-    def test_an_empty_interval_has_no_piece(self) -> None:
-        assert list(Prices([]).between("m", INPUT, T0, T0)) == []
-
-    def test_refuses_an_interval_that_begins_before_the_first_price(self) -> None:
-        with pytest.raises(PriceMissing):
-            list(Prices([price("m", 10, 1)]).between("m", INPUT, after(9), after(20)))
+        store(session, made(*prices), after(seconds))
 
 
 class TestRequirePrices:
     def test_accepts_a_model_with_a_price_for_each_meter_zero_included(self, database: Database) -> None:
         with database.write() as session:
             store(session, book({**PRICES, INPUT: 0}), T0)
-            require_prices(session, "tiny", T0)
+            for meters in (CREATE_METERS, GENERATE_METERS):
+                require_prices(session, "p", "tiny", meters, T0)
+
+    def test_refuses_the_class_of_requests_that_a_meter_without_a_price_counts(
+        self, database: Database
+    ) -> None:
+        kept: dict[Meter, int] = {
+            meter: amount for meter, amount in PRICES.items() if meter != Meter.CACHE_WRITE_TOKENS
+        }
+        with database.write() as session:
+            store(session, book(kept), T0)
+            require_prices(session, "p", "tiny", GENERATE_METERS, T0)
+            with pytest.raises(PriceMissing, match="no price for cache_write_tokens at"):
+                require_prices(session, "p", "tiny", CREATE_METERS, T0)
+
+    def test_a_price_of_its_own_is_enough_for_a_project(self, database: Database) -> None:
+        with database.write() as session:
+            project_id = add_project(session, "p")
+            store(session, book(project_id="p"), T0)
+            require_prices(session, project_id, "tiny", GENERATE_METERS, T0)
+            with pytest.raises(PriceMissing):
+                require_prices(session, "other", "tiny", GENERATE_METERS, T0)
 
     def test_names_each_meter_without_a_price_in_force(self, database: Database) -> None:
         early = {meter: amount for meter, amount in PRICES.items() if meter != INPUT}
-        late = price("tiny", 10, 5)
         with database.write() as session:
-            store(session, PriceBook("test", (*book(early).prices, late)), T0)
-            require_prices(session, "tiny", after(10))
-            with pytest.raises(PriceMissing, match="no price for input_tokens at"):
-                require_prices(session, "tiny", after(10) - TICK)
-            with pytest.raises(PriceMissing, match=", ".join(Meter)):
-                require_prices(session, "other", T0)
+            store(session, made(*book(early).prices, price("tiny", 10, 10**9)), T0)
+            assert unpriced_meters(session, "tiny", after(10)) == []
+            assert unpriced_meters(session, "tiny", after(10) - TICK) == [INPUT]
+            assert unpriced_meters(session, "other", T0) == [*Meter]
 
     def test_the_example_covers_any_model(self, database: Database) -> None:
         with database.write() as session:
             store(session, load_price_book(None), T0)
-            require_prices(session, "whatever", T0)
+            assert unpriced_meters(session, "whatever", T0) == []
 
 
 class TestStore:
     def test_an_empty_table_takes_any_book(self, database: Database) -> None:
-        prices = [price("*", -100, 1), price("*", 0, 2), price("m", 100, 3)]
-        store_at(database, 50, *prices)
-        assert stored(database) == sorted(prices)
+        prices = made(price("*", -100, 1), price("*", 0, 2), price("m", 100, 3))
+        with database.write() as session:
+            store(session, prices, after(50))
+        assert stored(database) == list(prices.prices)
 
     def test_the_same_book_again_changes_nothing(self, database: Database) -> None:
         for now in (0, 10, 10**6):
             store_at(database, now, price("m", 0, 1), price("m", 10, 2))
-        assert stored(database) == [price("m", 0, 1), price("m", 10, 2)]
+        assert stored(database) == [price("m", 0, 1, until=10), price("m", 10, 2)]
+
+    def test_what_stays_keeps_its_id(self, database: Database) -> None:
+        store_at(database, 0, price("m", 0, 1), price("m", 10, 2))
+        ids = [row.id for row in stored(database)]
+        store_at(database, 5, price("m", 0, 1), price("m", 10, 2), price("m", 20, 3))
+        assert [row.id for row in stored(database)][:2][0] == ids[0]
 
     def test_a_price_to_come_can_be_added_changed_moved_and_dropped(self, database: Database) -> None:
         now = price("m", 0, 1)
         for coming in ([price("m", 20, 2)], [price("m", 20, 3)], [price("m", 11, 3)], []):
             store_at(database, 10, now, *coming)
-            assert stored(database) == [now, *coming]
+            assert stored(database) == list(made(now, *coming).prices)
+
+    def test_an_end_to_come_can_be_moved_and_taken_away(self, database: Database) -> None:
+        shared = price("*", 0, 1)
+        for until in (20, 15, 11, 30, None):
+            store_at(database, 10, shared, price("m", 0, 2, until=until))
+            assert stored(database) == [shared, price("m", 0, 2, until=until)]
+
+    def test_an_end_that_has_passed_stays_and_none_is_set_in_the_past(self, database: Database) -> None:
+        shared = price("*", 0, 1)
+        store_at(database, 0, shared, price("m", 0, 2, until=20))
+        for until in (10, 5):
+            with pytest.raises(PriceBookInvalid, match="end at another instant"):
+                store_at(database, 10, shared, price("m", 0, 2, until=until))
+        for later in (21, None):
+            with pytest.raises(PriceBookInvalid, match="end at another instant"):
+                store_at(database, 20, shared, price("m", 0, 2, until=later))
+        assert stored(database) == [shared, price("m", 0, 2, until=20)]
 
     @pytest.mark.parametrize("seconds", [0, 10])
     def test_a_price_in_force_can_be_neither_changed_nor_dropped(
@@ -130,26 +140,28 @@ class TestStore:
         assert stored(database) == [held]
 
     @pytest.mark.parametrize("model", ["m", "*"])
+    @pytest.mark.parametrize("project", ["*", "p"])
     def test_no_price_can_be_added_behind_the_present_where_one_held(
-        self, database: Database, model: str
+        self, database: Database, model: str, project: str
     ) -> None:
-        held = price(model, 0, 1)
+        with database.write() as session:
+            add_project(session, "p")
+        held = price(model, 0, 1, project=project)
         store_at(database, 0, held)
-        for seconds in (-5, 5, 10):
-            with pytest.raises(PriceBookInvalid, match="behind the present"):
-                store_at(database, 10, held, price("m", seconds, 2))
-        store_at(database, 10, held, price("m", 11, 2))
+        is_own = (model, project) == ("m", "p")  # then it would end before
+        for seconds in (5, 10) if is_own else (-5, 5, 10):
+            with pytest.raises(PriceBookInvalid, match="in the past" if is_own else "behind the present"):
+                store_at(database, 10, held, price("m", seconds, 2, project="p"))
+        store_at(database, 10, held, price("m", 11, 2, project="p"))
         assert len(stored(database)) == 2
 
     def test_a_price_can_be_added_behind_the_present_where_none_held(self, database: Database) -> None:
         held = price("m", 0, 1)
         store_at(database, 0, held)
-        store_at(
-            database, 10, held, price("new", 5, 2), price("m", 5, 3, Meter.OUTPUT_TOKENS), price("*", 5, 4)
-        )
+        added = price("new", 5, 2), price("m", 5, 3, Meter.OUTPUT_TOKENS), price("*", 5, 4)
+        store_at(database, 10, held, *added)
         with database.read() as session:
-            prices = Prices(list_prices(session))
-        assert prices.at("m", INPUT, after(5)).nano_usd_per_million == 1
+            assert load_prices(session).at("p", "m", INPUT, after(5)).nano_usd_per_million == 1
 
     def test_a_refused_book_leaves_nothing_behind(self, database: Database) -> None:
         held = price("m", 0, 1)
@@ -157,3 +169,36 @@ class TestStore:
         with pytest.raises(PriceBookInvalid):
             store_at(database, 10, held, price("fresh", 5, 1), price("m", 5, 1))
         assert stored(database) == [held]
+
+    def test_finds_a_project_by_name_or_id_and_refuses_one_that_is_not_there(
+        self, database: Database
+    ) -> None:
+        with database.write() as session:
+            project_id = add_project(session, "p")
+        own = price("m", 0, 1, project="p")
+        for word in ("p", project_id):
+            store_at(database, 0, replace(own, project_id=word))
+            assert stored(database) == [replace(own, project_id=project_id)]
+        with pytest.raises(PriceBookInvalid, match="no project 'nobody'"):
+            store_at(database, 0, own, price("m", 0, 1, project="nobody"))
+
+    def test_refuses_one_project_under_two_names(self, database: Database) -> None:
+        with database.write() as session:
+            project_id = add_project(session, "p")
+        with pytest.raises(PriceBookInvalid, match="by its name and by its id"):
+            store_at(database, 0, price("m", 0, 1, project="p"), price("m", 0, 1, project=project_id))
+
+
+class TestPricesAt:
+    def test_holds_what_can_apply_and_nothing_else(self, database: Database) -> None:
+        with database.write() as session:
+            project_id = add_project(session, "p")
+            own = price("tiny", 0, 70_000_000, project="p")
+            store(session, made(*book().prices, *book(model="other").prices, own), T0)
+            found = prices_at(session, project_id, "tiny", T0)
+            assert found.at(project_id, "tiny", INPUT, T0).nano_usd_per_million == 70_000_000
+            before = prices_at(session, project_id, "tiny", T0 - TICK)
+            assert before.at(project_id, "tiny", INPUT, T0 - TICK).effective_from == LONG_AGO
+            with pytest.raises(PriceMissing):
+                found.at(project_id, "other", INPUT, T0)
+            assert in_order([*list_prices(session)]) == list_prices(session)

@@ -1,10 +1,11 @@
 import pytest
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from billing import storage
 from models.session import Database
-from models.storage_segment import get_segment
-from tests.billing.rows import MODEL, T0, add_cache, add_project, after
+from models.storage_segment import StorageSegment, lock_segment
+from tests.billing.rows import MODEL, T0, add_cache, add_project, after, key_of
 
 
 @pytest.fixture
@@ -15,13 +16,28 @@ def project(database: Database) -> str:
         return project
 
 
+def segment(session: Session) -> StorageSegment:
+    found = lock_segment(session, "c")
+    assert found is not None
+    return found
+
+
+class TestLastPosted:
+    def test_is_the_activation_at_first_and_nothing_for_what_was_never_active(
+        self, database: Database, project: str
+    ) -> None:
+        with database.write() as session:
+            assert storage.last_posted(session, "c") == T0
+            assert storage.last_posted(session, "other") is None
+
+
 class TestMoveEnd:
     @pytest.mark.parametrize("seconds", [7200, 10, 0])
     def test_moves_either_way(self, database: Database, project: str, seconds: float) -> None:
         with database.write() as session:
             storage.move_end(session, "c", after(seconds))
-        with database.read() as session:
-            assert get_segment(session, "c").ends_at == after(seconds)
+        with database.write() as session:
+            assert segment(session).ends_at == after(seconds)
 
     def test_never_before_the_start(self, database: Database, project: str) -> None:
         with pytest.raises(IntegrityError), database.write() as session:
@@ -32,12 +48,12 @@ class TestClose:
     def test_pulls_the_end_in(self, database: Database, project: str) -> None:
         with database.write() as session:
             storage.close(session, "c", after(10))
-            assert get_segment(session, "c").ends_at == after(10)
+            assert segment(session).ends_at == after(10)
 
     def test_leaves_an_end_that_has_passed(self, database: Database, project: str) -> None:
         with database.write() as session:
             storage.close(session, "c", after(3601))
-            assert get_segment(session, "c").ends_at == after(3600)
+            assert segment(session).ends_at == after(3600)
 
 
 class TestOpenSegment:
@@ -47,6 +63,7 @@ class TestOpenSegment:
                 session,
                 cache_id="c",
                 project_id=project,
+                key_id=key_of(project),
                 model=MODEL,
                 token_count=1,
                 started_at=after(5000),

@@ -5,12 +5,18 @@ from billing import usage
 from billing.meters import Meter
 from models.session import Database
 from models.usage import Usage, UsageState, find_usage
-from tests.billing.rows import T0, add_cache, add_project, after, generate, reserve, write
+from tests.billing.rows import T0, add_cache, add_prices, add_project, after, book, generate, reserve, write
 
 
-def test_each_meter_but_storage_is_a_column() -> None:
+@pytest.fixture(autouse=True)
+def prices(database: Database) -> None:
+    with database.write() as session:
+        add_prices(session, book())
+
+
+def test_each_meter_but_storage_and_a_part_is_a_column() -> None:
     columns = set(Usage.__table__.columns.keys())
-    assert set(Meter) - columns == {Meter.CACHE_STORAGE_TOKEN_SECONDS}
+    assert set(Meter) - columns == {Meter.CACHE_STORAGE_TOKEN_SECONDS, Meter.IMPLICIT_CACHE_READ_TOKENS}
 
 
 class TestReserve:

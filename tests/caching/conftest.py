@@ -3,13 +3,14 @@ import pytest
 from models.session import Database
 from tests.caching.scene import Scene
 from tests.fakes.clock import ManualClock
-from tests.models.rows import Customer, add_customer
+from tests.models.rows import Customer, add_customer, add_example_prices
 
 
 @pytest.fixture
 def scene(database: Database) -> Scene:
     with database.write() as session:
         customer = add_customer(session, "one")
+        add_example_prices(session)
     return Scene(database, ManualClock(), customer)
 
 

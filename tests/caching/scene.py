@@ -11,7 +11,7 @@ from caching.status import status_of
 from models.cache import Cache, CacheState
 from models.placement import Holder, Tier
 from models.session import Database
-from models.storage_segment import get_segment
+from models.storage_segment import find_segments
 from tests.fakes.clock import ManualClock
 from tests.models.rows import Customer
 
@@ -142,5 +142,5 @@ class Scene:
 
     def segment(self, cache: Cache) -> tuple[datetime, datetime]:
         with self.database.read() as session:
-            found = get_segment(session, cache.id)
+            (found,) = find_segments(session, [cache.id])
             return found.started_at, found.ends_at

@@ -3,7 +3,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given, strategies as st
 
-from cli.tables import instant_text, usd
+from billing.money import usd
+from cli.tables import instant_text
 
 
 class TestUsd:

@@ -6,11 +6,11 @@ from typing import Any
 
 import httpx
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
-from billing.recompute import compare, recompute
-from billing.report import report
+from billing.periods import Period
+from billing.report import Query, Subject, report
 from billing.report_json import report_json
+from billing.verify import verify
 from models.cache import Cache, find_prefix
 from models.project import find_project_by_name, get_project
 from models.session import Database
@@ -73,29 +73,26 @@ class Books:
             return list(session.scalars(query.order_by(StorageSegment.started_at)))
 
     def proven_bill(self, address: str, key: str) -> dict[str, Any]:
-        """The bill as the key's owner gets it, once it was found to be what the rows say, computed a second time."""
+        """The bill as the key's owner gets it, by project and cache, once the books were found to be right."""
         answer = httpx.get(
             f"{address}/headstart/v1/billing/report",
-            params={"start": _START},
+            params={"start": _START, "groupBy": "project,cache"},
             headers={"x-goog-api-key": key},
             timeout=30,
             verify=NO_AUTHORITIES,
         )
         assert answer.status_code == 200, answer.text
         bill: dict[str, Any] = answer.json()
-        only = {project["projectId"] for project in bill["projects"]}
+        now = datetime.fromisoformat(bill["asOf"])
         with self.database.read() as session:
-            self._prove(session, bill, only)
+            assert list(verify(session, now)) == []
+            # What an operator is shown, of the projects that this key sees.
+            query = Query(Period(datetime.fromisoformat(_START), now), None, (Subject.PROJECT, Subject.CACHE))
+            everything = report_json(report(session, query, now))["groups"]
+        only = {group["project"] for group in bill["groups"]}
+        assert bill["groups"] == [group for group in everything if group["project"] in only]
+        assert bill["amountNanoUsd"] == sum(group["amountNanoUsd"] for group in bill["groups"])
         return bill
-
-    def _prove(self, session: Session, bill: dict[str, Any], only: set[str]) -> None:
-        """An operator's bill holds all projects; a project's key sees its own, which may be empty."""
-        start, end, now = (datetime.fromisoformat(bill[name]) for name in ("start", "end", "asOf"))
-        everything = report(session, start=start, end=end, now=now)
-        assert compare(everything, recompute(session, start=start, end=end, now=now)) == []
-        by_id = {project["projectId"]: project for project in report_json(everything)["projects"]}
-        assert bill["projects"] == [by_id[project_id] for project_id in sorted(only)]
-        assert bill["amountNanoUsd"] == sum(by_id[project_id]["amountNanoUsd"] for project_id in only)
 
 
 def quantities(bill: dict[str, Any]) -> dict[str, int]:

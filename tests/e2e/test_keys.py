@@ -76,9 +76,9 @@ def test_an_operator_sees_every_bill_and_a_project_its_own(customer: Customer, s
     customer.create(document(100, "whose bill"))
     own = shared.books.proven_bill(customer.address, customer.key)
     everything = shared.books.proven_bill(customer.address, shared.home.operator_key)
-    assert [project["projectId"] for project in own["projects"]] == [customer.project_id]
+    assert {group["project"] for group in own["groups"]} == {customer.project_id}
     assert {customer.project_id, shared.ballast.project_id} <= {
-        project["projectId"] for project in everything["projects"]
+        group["project"] for group in everything["groups"]
     }
 
 

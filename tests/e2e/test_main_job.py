@@ -89,13 +89,14 @@ def test_create_ask_extend_delete_and_pay(version: str, customer: Customer, book
     bill = books.proven_bill(customer.address, customer.key)
     assert quantities(bill) == {
         "input_tokens": 4 * prompt - sum(read),
-        "cache_read_tokens": sum(read),
+        "cache_read_tokens": sum(named),
+        "implicit_cache_read_tokens": sum(implicit),
         "cache_write_tokens": size,
         "output_tokens": 4 * produced,
         "cache_storage_token_seconds": size * whole_seconds(segment),
     }
     assert bill["amountNanoUsd"] == by_hand([*rows, write], segment)
-    assert [project["projectId"] for project in bill["projects"]] == [customer.project_id]
+    assert {group["project"] for group in bill["groups"]} == {customer.project_id}
 
 
 def test_a_client_with_another_model_hard_coded(customer: Customer, books: Books) -> None:

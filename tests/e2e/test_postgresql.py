@@ -59,7 +59,7 @@ def test_create_ask_bill_crash_and_ask_again(home: Home, postgresql: PostgreSQL,
     bill = home.books.proven_bill(again.address, home.operator_key)
     period = ("--start", bill["start"], "--end", bill["end"])
     printed = json.loads(home.command("billing", "report", *period, "--json"))
-    assert printed["projects"] == bill["projects"] != []
+    assert printed["groups"] == bill["groups"] != []
     assert [row.output_tokens for row in home.books.generations(customer.project_id)] == [8] * 4
     assert again.terminate() == 0
 

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from billing import usage
+from billing.cost import cost_of_request
 from caching import lifecycle
 from core.clock import Clock, instant
 from core.errors import AppError, Cancelled, DeadlineExceeded
 from core.messages import (
     BuildCache,
     BuiltEvent,
+    Cost,
     DropCache,
     FailedEvent,
     FinishedEvent,
@@ -116,6 +118,7 @@ class WorkerDouble:
             number += 1
             output_tokens += len(piece[0])
         reason = FinishReason.CANCELLED if channel_id in self.cancelled else script.reason
+        cost = Cost((), 0)
         with self.database.write() as session:
             at = instant(session, self.clock)
             if output_tokens or script.error is None:
@@ -128,13 +131,14 @@ class WorkerDouble:
                     reason,
                     implicit_cache_tokens=reused,
                 )
+                cost = cost_of_request(session, message.project_id, channel_id)
             else:
                 usage.void(session, channel_id, message.attempt, at, script.error.code)
         if script.error is not None and reason is not FinishReason.CANCELLED:
             self.transport.publish(channel_id, FailedEvent(number, script.error))
         else:
             reasons = (reason,) * message.candidate_count
-            self.transport.publish(channel_id, FinishedEvent(number, reasons, reused))
+            self.transport.publish(channel_id, FinishedEvent(number, reasons, reused, cost))
 
     def _build(self, message: BuildCache, script: Script) -> None:
         if script.hold_builds:

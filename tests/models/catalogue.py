@@ -16,6 +16,8 @@ SELECT conrelid::regclass::text, concat_ws(' ', 'CONSTRAINT', conname, pg_get_co
   FROM pg_constraint WHERE connamespace = 'public'::regnamespace
 UNION ALL
 SELECT tablename, indexdef FROM pg_indexes WHERE schemaname = 'public'
+UNION ALL
+SELECT tgrelid::regclass::text, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal
 """
 
 

@@ -3,8 +3,11 @@
 from sqlalchemy.orm import Session
 
 from models.api_key import revoke_api_key
+from models.billing_period import BillingPeriod, PeriodState
 from models.cache import insert_cache
 from models.idempotency_key import IdempotencyKey
+from models.ledger_entry import Account, EntryKind, LedgerEntry
+from models.ledger_hour import LedgerHour, LedgerWatermark
 from models.placement import Placement, Tier
 from models.price import Price
 from models.project import update_project
@@ -74,17 +77,91 @@ def populate(session: Session) -> None:
                 cache_id="active",
                 created_at=START,
             ),
-            Price(model="tiny", meter="input_tokens", nano_usd_per_million=7 * 10**12, effective_from=START),
         ]
     )
+    price = Price(
+        model="tiny",
+        meter="input_tokens",
+        nano_usd_per_million=7 * 10**12,
+        effective_from=START,
+        effective_to=after(3600),
+    )
+    own = Price(
+        project_id=customer.project_id,
+        model="tiny",
+        meter="input_tokens",
+        nano_usd_per_million=5,
+        effective_from=START,
+        effective_to=after(60),
+    )
+    session.add_all([price, own])
+    session.add_all(
+        [
+            BillingPeriod(month="2026-01", state=PeriodState.CLOSED, closed_at=after(9), amount_nano_usd=7),
+            BillingPeriod(month="2026-02", state=PeriodState.OPEN),
+        ]
+    )
+    session.flush()
+    charge = _entry(customer, price.id, dedupe_key="gen:input_tokens", quantity=7, cache_id="active")
+    session.add(charge)
+    session.flush()
+    session.add(
+        _entry(
+            customer,
+            price.id,
+            dedupe_key=f"correction:{charge.id}:1",
+            kind=EntryKind.CORRECTION,
+            corrects_id=charge.id,
+            quantity=-7,
+            note="by mistake ☂",
+        )
+    )
+    session.add_all(
+        [
+            LedgerHour(
+                hour=START,
+                project_id=customer.project_id,
+                key_id=customer.key_id,
+                cache_id="active",
+                model="tiny",
+                meter="input_tokens",
+                quantity=7,
+                amount_nano_usd=49,
+                without_cache_nano_usd=49,
+                entry_count=1,
+            ),
+            LedgerWatermark(id=1, entry_id=charge.id),
+        ]
+    )
+
+
+def _entry(customer: Customer, price_id: int, **changes: object) -> LedgerEntry:
+    columns: dict[str, object] = {
+        "project_id": customer.project_id,
+        "kind": EntryKind.USAGE,
+        "debit": Account.RECEIVABLE,
+        "credit": Account.REVENUE,
+        "meter": "input_tokens",
+        "price_id": price_id,
+        "key_id": customer.key_id,
+        "model": "tiny",
+        "hour": START,
+        "period": "2026-02",
+        "amount_nano_usd": 0,
+        "without_cache_nano_usd": 0,
+        "posted_at": after(3),
+    }
+    return LedgerEntry(**(columns | changes))
 
 
 def _segment(customer: Customer, cache_id: str) -> StorageSegment:
     return StorageSegment(
         cache_id=cache_id,
         project_id=customer.project_id,
+        key_id=customer.key_id,
         model="tiny",
         token_count=3,
         started_at=START,
         ends_at=after(0.000001),
+        accrued_until=START,
     )

@@ -7,7 +7,17 @@ from sqlalchemy.orm import Session
 
 from models.cache import insert_cache
 from models.session import Database
-from models.usage import UsageKind, UsageState, finalise, find_usage, insert, list_final, void, void_of_dead
+from models.usage import (
+    UsageKind,
+    UsageState,
+    finalise,
+    find_unposted,
+    find_usage,
+    insert,
+    lock_unposted,
+    void,
+    void_of_dead,
+)
 from tests.fakes.clock import START
 from tests.models.rows import Customer, add_customer, after, make_cache, make_usage
 
@@ -163,29 +173,32 @@ class TestSettle:
         assert settled(database, "gen_2")[0] == UsageState.FINAL
 
 
-class TestListFinal:
+class TestUnposted:
     @pytest.fixture
     def session(self, database: Database, customer: Customer) -> Iterator[Session]:
+        """Owed rows of which one is posted, and others that are not owed."""
         with database.write() as session:
-            other = add_customer(session, "two")
-            for index in range(4):
-                insert(session, make_usage(customer, id=f"gen_{index}"))
-                finalise(session, f"gen_{index}", 1, 5, after(index), "STOP")
-            insert(session, make_usage(other, id="gen_other"))
-            finalise(session, "gen_other", 1, 5, after(1), "STOP")
-            insert(session, make_usage(customer, id="gen_reserved"))
-            insert(session, make_usage(customer, id="gen_void"))
-            void(session, "gen_void", 1, after(1), "FAILED")
+            for name, changes in {
+                "gen_1": FINAL,
+                "gen_2": FINAL | {"is_posted": True},
+                "gen_3": FINAL | {"occurred_at": after(5)},
+                "gen_4": {},
+                "gen_5": {"state": UsageState.VOID, "occurred_at": START},
+            }.items():
+                insert(session, make_usage(customer, id=name, **changes))
             yield session
 
-    def test_a_period_has_its_first_instant_and_not_its_last(
-        self, session: Session, customer: Customer
-    ) -> None:
-        rows = list_final(session, after(1), after(3), customer.project_id)
-        assert [row.id for row in rows] == ["gen_1", "gen_2"]
+    def test_are_owed_rows_that_the_ledger_lacks(self, session: Session) -> None:
+        assert [row.id for row in lock_unposted(session, 10)] == ["gen_1", "gen_3"]
+        assert [row.id for row in lock_unposted(session, 1)] == ["gen_1"]
 
-    def test_without_a_project_all_are_listed(self, session: Session) -> None:
-        assert [row.id for row in list_final(session, after(1), after(2), None)] == ["gen_1", "gen_other"]
+    def test_are_looked_for_before_an_instant(self, session: Session) -> None:
+        assert find_unposted(session, START) is None
+        assert find_unposted(session, after(1)) == "gen_1"
+
+    def test_only_what_is_owed_can_be_posted(self, session: Session, customer: Customer) -> None:
+        with pytest.raises(IntegrityError, match="posted_when_final"):
+            insert(session, make_usage(customer, id="gen_6", is_posted=True))
 
 
 def settled(database: Database, usage_id: str) -> tuple[UsageState, int, datetime | None, str | None]:

@@ -21,7 +21,7 @@ from models.storage_segment import StorageSegment
 from models.usage import Usage, UsageState, find_usage
 from prompting.format import PromptFormat
 from tests.fakes.clock import ManualClock
-from tests.models.rows import add_customer, open_database
+from tests.models.rows import add_customer, add_example_prices, open_database
 from tests.workers.engine.driving import GREEDY, Driver
 from tests.workers.engine.tiny import Oracle
 from workers.runtime import Runtime
@@ -47,6 +47,7 @@ class Workshop:
         self.database = open_database(path / "data.sqlite3")
         with self.database.write() as session:
             self.customer = add_customer(session, "customer")
+            add_example_prices(session)
         self.prompt_format = prompt_format
         self._module = module
         self._oracle = oracle

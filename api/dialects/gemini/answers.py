@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from api.dialects.gemini.responses import FINISH_REASONS, Usage, usage_metadata
+from api.dialects.gemini.responses import FINISH_REASONS, Usage, request_cost, usage_metadata
 from api.generations import Generation
-from core.messages import FinishedEvent, FinishReason, TokensEvent
+from core.messages import Cost, FinishedEvent, FinishReason, TokensEvent
 from core.sampling import TokenLogprobs
 from prompting.served_model import ServedModel
 
@@ -39,6 +39,7 @@ class Answer:
         self.candidates = [Candidate(index) for index in range(generation.candidate_count)]
         self.is_whole = False
         self._implicit_tokens = 0
+        self._cost: Cost | None = None
 
     def take(self, event: TokensEvent | FinishedEvent) -> list[Candidate]:
         """Gives the candidates of whom there is something to tell now."""
@@ -46,21 +47,22 @@ class Answer:
         if isinstance(event, FinishedEvent):
             for candidate, reason in zip(self.candidates, event.reasons, strict=True):
                 candidate.reason = reason
-            self.is_whole = True
+            self.is_whole, self._cost = True, event.cost
             return self.candidates
         candidate = self.candidates[event.candidate]
         candidate.take(event)
         return [candidate] if candidate.text else []
 
     def tell(self, candidates: list[Candidate]) -> dict[str, Any]:
-        """What was not told yet of these, and the counts so far."""
+        """What was not told yet of these, and the counts so far; with the end, what it costs."""
         generation = self._generation
-        return {
+        told = {
             "candidates": [self._tell(candidate) for candidate in candidates],
             "usageMetadata": usage_metadata(self._usage()),
             "modelVersion": self._served.name,
             "responseId": generation.request_id,
         }
+        return told if self._cost is None else told | {"cost": request_cost(self._cost)}
 
     def _usage(self) -> Usage:
         generation, implicit_tokens = self._generation, self._implicit_tokens

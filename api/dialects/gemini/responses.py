@@ -9,7 +9,7 @@ from api import json_text
 from caching.status import CacheStatus
 from core.clock import format_instant
 from core.ids import cache_name
-from core.messages import FinishReason
+from core.messages import Cost, FinishReason
 from prompting.served_model import ServedModel
 
 _METHODS = ("generateContent", "streamGenerateContent", "countTokens", "createCachedContent")
@@ -37,7 +37,7 @@ def ok(body: dict[str, Any]) -> Response:
 
 
 def cache_resource(status: CacheStatus) -> dict[str, Any]:
-    """What is shown of a cache; its content never is. The last three are ours, and dropped or kept by the SDKs."""
+    """What is shown of a cache; its content never is. What follows its usage is ours, and dropped or kept by the SDKs."""
     cache = status.cache
     return {
         "name": cache_name(cache.id),
@@ -50,7 +50,17 @@ def cache_resource(status: CacheStatus) -> dict[str, Any]:
         "state": status.state.value,
         "tier": "NONE" if status.tier is None else status.tier.value,
         "hitCount": status.hit_count,
+        "cost": _cost(status.cost),
     }
+
+
+def request_cost(cost: Cost) -> dict[str, Any]:
+    """What a request is charged, and what caching saved on it; a stream tells it with its last event."""
+    return _cost(cost) | {"savedNanoUsd": cost.without_cache_nano_usd - cost.amount_nano_usd}
+
+
+def _cost(cost: Cost) -> dict[str, Any]:
+    return {"amountNanoUsd": cost.amount_nano_usd, "nanoUsdByMeter": dict(cost.meters)}
 
 
 def model_resource(model: ServedModel) -> dict[str, Any]:

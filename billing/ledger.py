@@ -1,0 +1,108 @@
+"""Posting: charges become ledger entries, each once, in the write unit of the event that they are for.
+
+A charge occurs in an hour and is billed in the month of it. Where that month was closed, it is posted as a correction and
+billed in the open one; its hour stays what it was.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy.orm import Session
+
+from billing.charges import Charge
+from core.errors import LedgerConflict
+from models.billing_period import is_open
+from models.ledger_entry import Account, EntryKind, LedgerEntry, find_entries, insert_new
+
+log = logging.getLogger(__name__)
+
+
+def month_of(instant: datetime) -> str:
+    """Name the billing period of an instant, YYYY-MM in UTC."""
+    return f"{instant.astimezone(UTC):%Y-%m}"
+
+
+def post(session: Session, charges: Iterable[Charge], now: datetime) -> int:
+    """Append what is not posted yet, and give how many entries that was. Commits nothing.
+
+    Raises LedgerConflict, and appends nothing, where a charge was posted already with other figures: that is an error of
+    ours, never to be passed over.
+    """
+    periods = Periods(session, now)
+    by_project: dict[str, list[Charge]] = defaultdict(list)
+    for charge in charges:
+        by_project[charge.project_id].append(charge)
+    count = 0
+    for project_id, due in by_project.items():
+        appended = insert_new(session, [_entry(charge, periods, now) for charge in due])
+        known = {charge.dedupe_key: charge for charge in due if charge.dedupe_key not in appended}
+        for entry in find_entries(session, project_id, known) if known else ():
+            _check_same(entry, known[entry.dedupe_key])
+        count += len(appended)
+    return count
+
+
+class Periods:
+    """Which months are open, each asked once; they stay so until the unit ends."""
+
+    def __init__(self, session: Session, now: datetime) -> None:
+        self._session = session
+        self._now = now
+        self._open: dict[str, bool] = {}
+
+    def of(self, hour: datetime) -> tuple[EntryKind, str]:
+        month = month_of(hour)
+        if self._is_open(month):
+            return EntryKind.USAGE, month
+        return EntryKind.CORRECTION, self.present()
+
+    def present(self) -> str:
+        """The first open month from now on: the present one, unless the clock was set back behind a closing."""
+        day = self._now
+        while not self._is_open(month_of(day)):
+            day = day.replace(day=1) + timedelta(days=31)
+        return month_of(day)
+
+    def _is_open(self, month: str) -> bool:
+        if month not in self._open:
+            self._open[month] = is_open(self._session, month)
+        return self._open[month]
+
+
+def _entry(charge: Charge, periods: Periods, now: datetime) -> dict[str, object]:
+    kind, period = periods.of(charge.hour)
+    return {
+        "project_id": charge.project_id,
+        "dedupe_key": charge.dedupe_key,
+        "kind": kind,
+        "debit": Account.RECEIVABLE,
+        "credit": Account.REVENUE,
+        "meter": charge.meter,
+        "price_id": charge.price_id,
+        "corrects_id": None,
+        "key_id": charge.key_id,
+        "cache_id": charge.cache_id,
+        "model": charge.model,
+        "hour": charge.hour,
+        "period": period,
+        "quantity": charge.quantity,
+        "amount_nano_usd": charge.amount_nano_usd,
+        "without_cache_nano_usd": charge.without_cache_nano_usd,
+        "posted_at": now,
+        "note": None,
+    }
+
+
+def _check_same(entry: LedgerEntry, charge: Charge) -> None:
+    """Posted by somebody else before; whoever comes second finds the same figures, or something is badly wrong."""
+    posted = entry.meter, entry.price_id, entry.hour, entry.quantity, entry.amount_nano_usd
+    derived = charge.meter, charge.price_id, charge.hour, charge.quantity, charge.amount_nano_usd
+    if posted != derived:
+        raise LedgerConflict(
+            f"Ledger entry {entry.id} ({entry.dedupe_key}) holds {entry.quantity} for {entry.amount_nano_usd} nano-USD, and "
+            f"the same event is now charged {charge.quantity} for {charge.amount_nano_usd}. Nothing was posted. Run "
+            "`headstart billing verify`.",
+            metadata={"entry": str(entry.id)},
+        )

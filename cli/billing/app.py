@@ -1,0 +1,15 @@
+"""`headstart billing`: what projects owe, the prices it is made with, and the proof that it is right."""
+
+import typer
+
+from cli.billing import books, prices, report
+
+app = typer.Typer(help="Show the bill, the prices and the ledger, and prove them.", no_args_is_help=True)
+app.command("report")(report.report)
+app.add_typer(prices.app, name="prices")
+app.command("verify")(books.verify)
+app.command("post")(books.post)
+app.command("entries")(books.entries)
+app.command("correct")(books.correct)
+app.command("periods")(books.periods)
+app.command("close")(books.close)

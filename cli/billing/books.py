@@ -1,0 +1,146 @@
+"""`headstart billing verify`, `post`, `entries`, `correct`, `periods` and `close`: the ledger, and the proof of it."""
+
+from typing import Annotated
+
+import typer
+
+from billing.bookkeeping import keep_books
+from billing.closing import close_month
+from billing.corrections import correct as correct_entry
+from billing.money import usd
+from billing.verify import verify as find_faults
+from cli.database import open_database
+from cli.progress import task_progress
+from cli.tables import instant_text, print_json, print_table
+from core.clock import SystemClock, format_instant, instant
+from core.settings import load_settings
+from models.billing_period import BillingPeriod, list_periods
+from models.ledger_entry import LedgerEntry, list_entries
+from models.project import get_project_named
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def verify(*, as_json: Json = False) -> None:
+    """Prove that the ledger agrees with what happened, to the nano. Ends with status 1 where anything differs."""
+    with open_database(load_settings()) as database, database.read() as session, task_progress() as progress:
+        found = list(find_faults(session, instant(session, SystemClock()), progress=progress))
+    if as_json:
+        print_json({"findings": [{"check": each.check, "what": each.what} for each in found]})
+    elif found:
+        print_table("The books do not agree", ("check", "what"), [(each.check, each.what) for each in found])
+    else:
+        typer.echo("Every charge agrees with what happened, to the nano.")
+    if found:
+        raise typer.Exit(1)
+
+
+def post() -> None:
+    """Post all storage that is due and roll the ledger up, now. A running server does so every minute."""
+    with open_database(load_settings()) as database:
+        keep_books(database, SystemClock())
+    typer.echo("All that is due is posted.")
+
+
+def entries(
+    project: Annotated[str | None, typer.Option(help="Only this project, by name or id.")] = None,
+    cache: Annotated[str | None, typer.Option(help="Only this cache, by its id.")] = None,
+    after: Annotated[int, typer.Option(help="Only entries after this one.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 1_000,
+    *,
+    as_json: Json = False,
+) -> None:
+    """List entries of the ledger in the order in which they were posted."""
+    with open_database(load_settings()) as database, database.read() as session:
+        project_id = None if project is None else get_project_named(session, project).id
+        cache_id = None if cache is None else cache.removeprefix("cachedContents/")
+        found = list_entries(session, project_id, after, limit, cache_id)
+    if as_json:
+        print_json([_entry_json(each) for each in found])
+        return
+    columns = ("id", "posted", "kind", "project", "cache", "meter", "hour", "quantity", "USD")
+    rows = [
+        (
+            str(each.id),
+            instant_text(each.posted_at),
+            each.kind,
+            each.project_id,
+            each.cache_id or "",
+            each.meter or "",
+            instant_text(each.hour),
+            f"{each.quantity:,}",
+            usd(each.amount_nano_usd),
+        )
+        for each in found
+    ]
+    print_table("Ledger", columns, rows, numbers=2)
+
+
+def correct(
+    entry: Annotated[int, typer.Argument(help="The entry, as `headstart billing entries` numbers it.")],
+    quantity: Annotated[int, typer.Option(help="What it is to come to; 0 takes the whole charge back.")],
+    note: Annotated[str, typer.Option(help="Why. It is kept with the correction.")],
+) -> None:
+    """Correct a charge: the entry stays, and the difference is appended, billed in the open month."""
+    with open_database(load_settings()) as database, database.write() as session:
+        made = correct_entry(session, entry, quantity, note, instant(session, SystemClock()))
+    typer.echo(
+        f"Entry {made.id} corrects entry {entry} by {made.quantity:,} for {usd(made.amount_nano_usd)} USD."
+    )
+
+
+def periods(*, as_json: Json = False) -> None:
+    """List the months, which of them are closed, and what those came to."""
+    with open_database(load_settings()) as database, database.read() as session:
+        found = list_periods(session)
+    if as_json:
+        print_json([_period_json(each) for each in found])
+    else:
+        columns = ("month", "state", "closed", "USD")
+        print_table("Billing periods", columns, map(_period_row, found), numbers=1)
+
+
+def close(month: Annotated[str, typer.Argument(help="The month, such as 2026-01, in UTC.")]) -> None:
+    """Close a month that is over: its bill stays as it is, and what turns up late is billed as a correction."""
+    with open_database(load_settings()) as database, database.write() as session:
+        closed = close_month(session, month, instant(session, SystemClock()))
+    typer.echo(f"{closed.month} is closed at {usd(closed.amount_nano_usd or 0)} USD.")
+
+
+def _period_row(period: BillingPeriod) -> tuple[str, ...]:
+    amount = "" if period.amount_nano_usd is None else usd(period.amount_nano_usd)
+    return (period.month, period.state, instant_text(period.closed_at), amount)
+
+
+def _period_json(period: BillingPeriod) -> dict[str, object]:
+    closed_at = None if period.closed_at is None else format_instant(period.closed_at)
+    return {
+        "month": period.month,
+        "state": period.state,
+        "closedAt": closed_at,
+        "amountNanoUsd": period.amount_nano_usd,
+    }
+
+
+def _entry_json(entry: LedgerEntry) -> dict[str, object]:
+    return {
+        "id": entry.id,
+        "project": entry.project_id,
+        "kind": entry.kind,
+        "debit": entry.debit,
+        "credit": entry.credit,
+        "meter": entry.meter,
+        "priceId": entry.price_id,
+        "corrects": entry.corrects_id,
+        "key": entry.key_id,
+        "cache": entry.cache_id,
+        "model": entry.model,
+        "hour": format_instant(entry.hour),
+        "period": entry.period,
+        "quantity": entry.quantity,
+        "amountNanoUsd": entry.amount_nano_usd,
+        "withoutCacheNanoUsd": entry.without_cache_nano_usd,
+        "postedAt": format_instant(entry.posted_at),
+        "dedupeKey": entry.dedupe_key,
+        "note": entry.note,
+    }

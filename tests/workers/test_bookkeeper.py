@@ -1,0 +1,136 @@
+"""Whoever keeps the books posts what is due, proves it, and survives what goes wrong meanwhile."""
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+
+from core.errors import Unavailable
+from core.metrics import Metrics
+from models.ledger_entry import list_entries, newest_settled_id
+from models.ledger_hour import watermark
+from models.session import Database
+from tests.billing.rows import T0, add_cache, add_prices, add_project, after, book, generate
+from tests.fakes.clock import ManualClock
+from workers import bookkeeper as module
+from workers.bookkeeper import Bookkeeper
+
+HOUR = 3600
+
+
+@pytest.fixture
+def project(database: Database) -> str:
+    with database.write() as session:
+        add_prices(session, book())
+        return add_project(session, "p")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(T0)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def bookkeeper(database: Database, clock: ManualClock, metrics: Metrics) -> Bookkeeper:
+    return Bookkeeper(database, clock, metrics, interval_seconds=0.02, verify_interval_seconds=0.05)
+
+
+def count(database: Database) -> int:
+    with database.read() as session:
+        return len(list_entries(session, None, 0, 1000))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+
+
+def findings(metrics: Metrics) -> float | None:
+    return metrics.registry.get_sample_value("headstart_billing_findings")
+
+
+def test_a_turn_posts_all_that_is_due_and_rolls_it_up(
+    database: Database, project: str, clock: ManualClock, bookkeeper: Bookkeeper
+) -> None:
+    with database.write() as session:
+        add_cache(session, project, "c", start=T0, end=after(5 * HOUR))
+        generate(session, project, "r", prompt=10, output=2)
+    clock.advance(2 * HOUR)
+    bookkeeper.keep()
+    assert count(database) == 4
+    with database.write() as session:
+        assert watermark(session) == newest_settled_id(session) > 0
+    assert bookkeeper.verify() == []
+
+
+def test_its_thread_goes_on_by_itself(
+    database: Database, project: str, clock: ManualClock, bookkeeper: Bookkeeper, metrics: Metrics
+) -> None:
+    with database.write() as session:
+        add_cache(session, project, "c", start=T0, end=after(5 * HOUR))
+    bookkeeper.start()
+    try:
+        for hours in (1, 2, 3):
+            clock.advance(HOUR)
+            wait_until(lambda: count(database) == hours)  # noqa: B023 - called at once
+        wait_until(lambda: findings(metrics) == 0)
+    finally:
+        bookkeeper.stop()
+
+
+def test_what_it_finds_wrong_is_told(
+    database: Database,
+    project: str,
+    bookkeeper: Bookkeeper,
+    metrics: Metrics,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with database.write() as session:
+        generate(session, project, "r", prompt=10, output=2)
+        session.execute(text("UPDATE usage SET output_tokens = 3"))
+    bookkeeper.keep()
+    assert len(bookkeeper.verify()) == findings(metrics) == 3
+    assert "the books do not agree: ledger_is_recomputed" in caplog.text
+
+
+def test_it_looks_at_the_last_two_days(
+    database: Database, project: str, clock: ManualClock, bookkeeper: Bookkeeper
+) -> None:
+    with database.write() as session:
+        generate(session, project, "r", prompt=10, output=2)
+        session.execute(text("UPDATE usage SET output_tokens = 3"))
+    clock.advance(timedelta(days=3).total_seconds())
+    assert bookkeeper.verify() == []
+
+
+@pytest.mark.parametrize(
+    "error", [Unavailable("The database is busy.", retry_after_seconds=1), ValueError("ours")]
+)
+def test_a_turn_that_fails_is_taken_again(
+    database: Database,
+    project: str,
+    bookkeeper: Bookkeeper,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+) -> None:
+    calls = []
+
+    def keep(*_: object) -> None:
+        calls.append(1)
+        raise error
+
+    monkeypatch.setattr(module, "keep_books", keep)
+    bookkeeper.start()
+    wait_until(lambda: len(calls) >= 3)
+    bookkeeper.stop()
+    assert "keeping the books failed" in caplog.text
