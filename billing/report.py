@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from billing.charges import storage_charges
+from billing.charges import Charge, storage_charges
 from billing.meters import READ_METERS, Meter
 from billing.periods import HOUR, Bucket, Period, bucket_of, cuts_hours
 from billing.prices import load_prices
@@ -162,19 +162,26 @@ def _posted(session: Session, query: Query) -> Charged:
         yield dict(row), Meter(row["meter"]), sums
 
 
-def _not_posted(session: Session, query: Query, now: datetime) -> Charged:
-    """What has been kept since the last whole hour, or since it could last be posted."""
-    end = min(whole_hour(query.period.end) + HOUR, now)  # an hour that starts in the period counts whole
-    segments = list_segments_beyond_ledger(session, query.period.start, end, query.project_id)
+def unposted_storage(
+    session: Session, period: Period, project_id: str | None, now: datetime
+) -> Iterator[Charge]:
+    """Charge what has been kept since the last whole hour, or since it could last be posted."""
+    end = min(whole_hour(period.end) + HOUR, now)  # an hour that starts in the period counts whole
+    segments = list_segments_beyond_ledger(session, period.start, end, project_id)
     if not segments:
         return
     prices = load_prices(session)
     for segment in segments:
         for charge in storage_charges(segment, segment.accrued_until, now, prices):
-            if query.period.start <= charge.hour < query.period.end:
-                place = {name: getattr(charge, name) or NO_CACHE for name in _COLUMNS.values()}
-                figures = charge.quantity, charge.amount_nano_usd, charge.without_cache_nano_usd, 0
-                yield place | {"hour": charge.hour}, charge.meter, figures
+            if period.start <= charge.hour < period.end:
+                yield charge
+
+
+def _not_posted(session: Session, query: Query, now: datetime) -> Charged:
+    for charge in unposted_storage(session, query.period, query.project_id, now):
+        place = {name: getattr(charge, name) or NO_CACHE for name in _COLUMNS.values()}
+        figures = charge.quantity, charge.amount_nano_usd, charge.without_cache_nano_usd, 0
+        yield place | {"hour": charge.hour}, charge.meter, figures
 
 
 def _group(query: Query, place: Mapping[str, Any]) -> Group:

