@@ -18,17 +18,24 @@ def report_json(made: Report, groups: Mapping[Group, Sums] | None = None) -> dic
     """groups: those of one page; None: all."""
     query = made.query
     return {
-        "start": format_instant(query.period.start),
-        "end": format_instant(query.period.end),
-        "asOf": format_instant(made.as_of),
-        "timeZone": zone_name(query),
+        **period_json(made),
         "groupBy": columns(query),
-        "notes": made.notes,
         **sums_json(made.total),
         "groups": [
             named(query, group) | sums_json(sums)
             for group, sums in (made.groups if groups is None else groups).items()
         ],
+    }
+
+
+def period_json(made: Report) -> dict[str, Any]:
+    """What time a report is about, and what has to be known to read it."""
+    return {
+        "start": format_instant(made.query.period.start),
+        "end": format_instant(made.query.period.end),
+        "asOf": format_instant(made.as_of),
+        "timeZone": zone_name(made.query),
+        "notes": made.notes,
     }
 
 

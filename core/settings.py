@@ -1,4 +1,5 @@
-"""Everything that can be set, read once from HEADSTART_* variables. Nothing else looks at the environment."""
+"""Everything that can be set, read once from HEADSTART_* variables. Nothing else looks at the environment, but
+for the key with which the command line asks a server (HEADSTART_KEY)."""
 
 from __future__ import annotations
 

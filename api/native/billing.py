@@ -11,19 +11,17 @@ from starlette.responses import Response
 from api.auth import AnyCaller, Caller, check_scope
 from api.json_text import dump
 from api.native import page_tokens
+from api.native.asking import asked_project, page_size
 from api.native.queries import read_query
 from api.state import ApiState, api_state
 from billing.asking import parse_query
 from billing.report import Report, report
 from billing.report_json import report_json
 from core.clock import instant
-from core.errors import InvalidArgument, ProjectNotFound
 from models.api_key import Scope
-from models.project import get_project_named
 
 router = APIRouter(prefix="/headstart/v1/billing")
 PARAMETERS = ("start", "end", "project", "groupBy", "timeZone", "pageSize", "pageToken")
-PAGE_SIZE, MAX_PAGE_SIZE = 1_000, 10_000
 
 
 @router.get("/report")
@@ -37,13 +35,13 @@ async def get_report(request: Request, caller: AnyCaller) -> Response:
 
 
 def _make_page(session: Session, state: ApiState, caller: Caller, asked: dict[str, str]) -> dict[str, Any]:
-    size = _page_size(asked.get("pageSize"))
+    size = page_size(asked.get("pageSize"))
     query = parse_query(
         start=asked.get("start"),
         end=asked.get("end"),
         group_by=[word.strip() for word in asked.get("groupBy", "").split(",") if word.strip()],
         zone=asked.get("timeZone"),
-        project_id=_project_id(session, caller, asked.get("project")),
+        project_id=asked_project(session, caller, asked.get("project")),
         now=instant(session, state.clock),
     )
     made = report(session, query, instant(session, state.clock))
@@ -60,21 +58,3 @@ def _page(made: Report, size: int, token: str | None, key: bytes) -> dict[str, A
     if len(groups) > size:
         body["nextPageToken"] = page_tokens.encode(key, asked, list(groups[size - 1][0]))
     return body
-
-
-def _page_size(text: str | None) -> int:
-    if text is None:
-        return PAGE_SIZE
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_PAGE_SIZE:
-        raise InvalidArgument(f"pageSize must be a number from 1 to {MAX_PAGE_SIZE}.", field="pageSize")
-    return int(text)
-
-
-def _project_id(session: Session, caller: Caller, asked: str | None) -> str | None:
-    """Whose bill it is; None for all. What is another project's is as absent as what does not exist."""
-    if asked is None:
-        return caller.project_id
-    project_id = get_project_named(session, asked).id
-    if caller.project_id not in (None, project_id):
-        raise ProjectNotFound(f"There is no project {asked}.", field="project")
-    return project_id

@@ -2,8 +2,10 @@
 
 from fastapi import APIRouter
 
-from api.native import billing, health
+from api.native import billing, cache_report, health, quote
 
 router = APIRouter()
 router.include_router(health.router)
 router.include_router(billing.router)
+router.include_router(cache_report.router)
+router.include_router(quote.router)

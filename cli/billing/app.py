@@ -2,12 +2,14 @@
 
 import typer
 
-from cli.billing import books, prices, report
+from cli.billing import books, cache_report, prices, quote, report
 from cli.billing.statement import command as statement
 
 app = typer.Typer(help="Show the bill, the prices and the ledger, and prove them.", no_args_is_help=True)
 app.command("report")(report.report)
 app.command("statement")(statement.statement)
+app.command("caches")(cache_report.caches)
+app.command("quote")(quote.quote)
 app.add_typer(prices.app, name="prices")
 app.command("verify")(books.verify)
 app.command("post")(books.post)

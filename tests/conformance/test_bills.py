@@ -15,7 +15,7 @@ from models.usage import UsageKind, UsageState
 from tests.conformance.client import Client, content, instant, refused
 from tests.conformance.servers import COMMON, SLOW_QUOTA, TINY, Host, Key, tiny_settings
 from tests.e2e.books import quantities
-from tests.e2e.customer import document, greedy, reason_of, user
+from tests.e2e.customer import document, greedy, reason_of, user, without_cost
 from tests.e2e.home import Home
 from tests.e2e.processes import wait_until
 
@@ -78,6 +78,20 @@ def test_77_a_hit_is_counted_on_the_cache(http: httpx.Client) -> None:
         shown = http.get(f"/v1beta/{name}").json()
         assert (shown["hitCount"], shown["state"], shown["tier"]) == (hits, "ACTIVE", "RAM")
         assert http.post(GENERATE, json=asked).status_code == 200
+
+
+def test_77_answers_and_caches_tell_what_they_cost(http: httpx.Client, tiny_host: Host, key: Key) -> None:
+    name = made(http)["name"]
+    asked = {"contents": [user("Where?")], "cachedContent": name, "generationConfig": greedy(2)}
+    answer = http.post(GENERATE, json=asked).json()
+    assert answer["cost"]["nanoUsdByMeter"] == tiny_host.books.cost(key.project_id, answer["responseId"])
+    assert answer["cost"]["savedNanoUsd"] > 0
+    shown = http.get(f"/v1beta/{name}").json()["cost"]["nanoUsdByMeter"]
+    kept = shown.pop("cache_storage_token_seconds")
+    assert shown == tiny_host.books.cost(key.project_id, f"write:{name.partition('/')[2]}")
+    http.delete(f"/v1beta/{name}")
+    bill = tiny_host.books.proven_bill(key.address, key.secret)
+    assert 0 <= kept <= next(line["amountNanoUsd"] for line in bill["meters"] if "storage" in line["meter"])
 
 
 def test_78_storage_ends_with_the_cache_to_the_second(http: httpx.Client, tiny_host: Host, key: Key) -> None:
@@ -147,7 +161,7 @@ def test_80_a_create_is_made_once_for_its_idempotency_key(client: Client) -> Non
     named = {"headers": {"Idempotency-Key": "once-and-no-more"}}
     contents = content(70, "once")
     first = client.create(contents, httpOptions=named)
-    assert client.create(contents, httpOptions=named) == first
+    assert without_cost(client.create(contents, httpOptions=named)) == without_cost(first)
     other = refused(client.create, content(70, "other"), httpOptions=named)
     assert (other.code, other.status, other.reason) == (400, "INVALID_ARGUMENT", "IDEMPOTENCY_MISMATCH")
     client.delete(first["name"])
@@ -167,7 +181,7 @@ def test_80_a_repeated_create_waits_for_the_first(slow_host: Host) -> None:
         hurried = http.post(CACHES, json=body, headers=named | HURRIED)
         assert (hurried.status_code, hurried.json()["error"]["status"]) == (409, "ABORTED")
         assert first.result().status_code == second.result().status_code == 200
-        assert first.result().json() == second.result().json()
+        assert without_cost(first.result().json()) == without_cost(second.result().json())
         assert len(slow_host.books.writes(key.project_id)) == 1
 
 

@@ -12,6 +12,7 @@ from billing.report import Query, Subject, report
 from billing.report_json import report_json
 from billing.verify import verify
 from models.cache import Cache, find_prefix
+from models.ledger_entry import list_entries
 from models.project import find_project_by_name, get_project
 from models.session import Database
 from models.storage_segment import StorageSegment
@@ -71,6 +72,13 @@ class Books:
         with self.database.read() as session:
             query = select(StorageSegment).where(StorageSegment.project_id == project_id)
             return list(session.scalars(query.order_by(StorageSegment.started_at)))
+
+    def cost(self, project_id: str, event_id: str) -> dict[str, int]:
+        """What the ledger holds by meter of one request, by its id, or of one write: write:<cache id>."""
+        with self.database.read() as session:
+            entries = list_entries(session, project_id, 0, 100_000)
+        found = [each for each in entries if each.dedupe_key.startswith(f"{event_id}:")]
+        return {str(each.meter): each.amount_nano_usd for each in found}
 
     def proven_bill(self, address: str, key: str) -> dict[str, Any]:
         """The bill as the key's owner gets it, by project and cache, once the books were found to be right."""

@@ -51,6 +51,11 @@ def greedy(max_output_tokens: int) -> dict[str, Any]:
     return {"temperature": 0, "maxOutputTokens": max_output_tokens}
 
 
+def without_cost(cache: dict[str, Any]) -> dict[str, Any]:
+    """A cache as it is shown, but for what grows by the second."""
+    return {name: value for name, value in cache.items() if name != "cost"}
+
+
 @dataclass(frozen=True)
 class Answer:
     """usage: with the counts as the API names them; finish_reason: empty where a stream has not finished."""

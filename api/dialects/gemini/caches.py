@@ -7,21 +7,19 @@ either name may be used with it.
 import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from fastapi import APIRouter
 from sqlalchemy.orm import Session
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.auth import CachesCaller, ProjectCaller
+from api.auth import CachesCaller
 from api.bodies import read_json
-from api.builds import Draft, create_cache, find_made
+from api.builds import create_cache, find_made
 from api.dialects.gemini import page_tokens
 from api.dialects.gemini.cache_names import read_cache_id
-from api.dialects.gemini.content import to_messages
+from api.dialects.gemini.drafts import read_draft
 from api.dialects.gemini.page_tokens import Position
-from api.dialects.gemini.prompts import check_model, input_too_large
 from api.dialects.gemini.query import read_page_size, read_query
 from api.dialects.gemini.rejections import parse
 from api.dialects.gemini.requests import CachedContent
@@ -33,11 +31,9 @@ from api.state import ApiState, api_state
 from caching import lifecycle
 from caching.status import CacheStatus, status_of
 from core.clock import instant
-from core.errors import CacheTooLarge, CacheTooSmall, InvalidArgument, Unavailable
+from core.errors import InvalidArgument, Unavailable
 from core.messages import DropCache
 from models.cache import Cache, find_cache, list_live_caches
-from prompting.format import Prefix
-from prompting.messages import Message
 
 router = APIRouter()
 log = logging.getLogger(__name__)
@@ -58,29 +54,13 @@ async def create(request: Request, caller: CachesCaller) -> Response:
         if idempotency is not None:
             cache = await find_made(state, caller, idempotency, patience)
         if cache is None:
-            draft = await _draft(state, request, caller, body)
+            wire = parse(CachedContent, body, _ROOT)
+            draft = await read_draft(state, request, caller.arrived_at, wire, _ROOT)
             cache = await create_cache(state, caller, draft, patience, idempotency)
     (status,) = await state.pools.read(
         lambda session: status_of(session, [cache], instant(session, state.clock))
     )
     return ok(cache_resource(status))
-
-
-async def _draft(state: ApiState, request: Request, caller: ProjectCaller, body: dict[str, Any]) -> Draft:
-    """Read and check everything; nothing is written yet."""
-    wire = parse(CachedContent, body, _ROOT)
-    expire_at = _expire_at(state, caller, wire)
-    if not wire.model:
-        raise InvalidArgument("cached_content.model is missing: name a model.", field="cached_content.model")
-    check_model(state, request, wire.model, "createCachedContent")
-    if not wire.contents and wire.system_instruction is None:
-        raise InvalidArgument(
-            "There is nothing to cache: set contents, system_instruction or both.",
-            field="cached_content.contents",
-        )
-    messages = to_messages(wire.system_instruction, wire.contents or [], _ROOT)
-    prefix = await state.pools.compute(lambda: _sized_prefix(state, messages, caller.arrived_at))
-    return Draft(wire.display_name or "", messages, prefix, caller.arrived_at, expire_at)
 
 
 @router.get("/cachedContents")
@@ -177,46 +157,6 @@ def _drop(state: ApiState, cache_id: str) -> None:
     except Unavailable:
         # Deleted it is, and nobody can use it. An engine that is not there holds no KV when it comes back.
         log.warning("no engine was told of a deletion", extra={"cache_id": cache_id})
-
-
-def _expire_at(state: ApiState, caller: ProjectCaller, wire: CachedContent) -> datetime:
-    """Counted from the arrival of the request: building is paid out of the life that was asked for."""
-    longest = timedelta(seconds=state.settings.max_ttl_seconds)
-    expiry = parse_expiry(wire.ttl, wire.expire_time, caller.arrived_at, longest)
-    if isinstance(expiry, datetime):
-        return expiry
-    return caller.arrived_at + (expiry or timedelta(seconds=state.settings.default_ttl_seconds))
-
-
-def _sized_prefix(state: ApiState, messages: Sequence[Message], created_at: datetime) -> Prefix:
-    """Tokenise what is to be cached; refuse too much before, and too little after."""
-    served = state.served_model
-    least, limit = served.format.minimum_tokens(messages), served.input_token_limit
-    if least > limit:
-        raise _too_large(least, limit)
-    prefix = served.format.prefix(messages, at=created_at)
-    count = len(prefix.token_ids)
-    if count < served.min_cache_tokens:
-        raise CacheTooSmall(
-            f"Cached content is too small. total_token_count={count}, min_total_token_count={served.min_cache_tokens}",
-            field="cached_content.contents",
-            metadata=_counts(total_token_count=count, min_total_token_count=served.min_cache_tokens),
-        )
-    if count > limit:
-        raise _too_large(count, limit)
-    return prefix
-
-
-def _too_large(count: int, limit: int) -> CacheTooLarge:
-    return CacheTooLarge(
-        input_too_large(count, limit),
-        field="cached_content.contents",
-        metadata=_counts(total_token_count=count, max_total_token_count=limit),
-    )
-
-
-def _counts(**counts: int) -> dict[str, str]:
-    return {name: str(count) for name, count in counts.items()}
 
 
 def _read_page(

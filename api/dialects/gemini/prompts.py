@@ -11,6 +11,7 @@ from api.auth import ProjectCaller
 from api.dialects.gemini.cache_names import read_cache_id
 from api.dialects.gemini.content import to_messages
 from api.dialects.gemini.requests import GenerateContentRequest
+from api.errors import NATIVE_PREFIX
 from api.state import ApiState
 from caching import lifecycle
 from core.clock import instant
@@ -61,7 +62,8 @@ def check_model(state: ApiState, request: Request, model: str, method: str) -> N
 
 
 def model_not_found(request: Request, model: str, method: str) -> ModelNotFound:
-    version = request.scope["path"].split("/")[1]
+    path: str = request.scope["path"]
+    version = "headstart/v1" if path.startswith(NATIVE_PREFIX) else path.split("/")[1]
     return ModelNotFound(
         f"models/{model.removeprefix('models/')[:200]} is not found for API version {version}, or is not supported for "
         f"{method[:100]}. Call ListModels to see the list of available models and their supported methods.",

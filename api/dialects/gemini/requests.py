@@ -97,4 +97,5 @@ class CachedContent(Wire):
     state: str | None = None
     tier: str | None = None
     hit_count: Int32 | None = None
+    cost: dict[str, Any] | None = None
     encryption_spec: Unsupported = None

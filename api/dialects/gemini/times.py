@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta, timezone
 
+from api.dialects.gemini.rejections import path_of
 from core.clock import format_instant
 from core.errors import InvalidArgument
 
@@ -38,23 +39,31 @@ def parse_timestamp(text: str, path: str) -> datetime:
 
 
 def parse_expiry(
-    ttl: str | None, expire_time: str | None, arrived_at: datetime, longest: timedelta
+    ttl: str | None,
+    expire_time: str | None,
+    arrived_at: datetime,
+    longest: timedelta,
+    root: str = "cached_content",
 ) -> datetime | timedelta | None:
-    """Read the expiry that a cache is given: an instant, a life from now on, or neither. The longest life is enforced."""
+    """Read the expiry that a cache is given: an instant, a life from now on, or neither. The longest life is enforced.
+
+    root: the path of the body that has them.
+    """
     if ttl is not None and expire_time is not None:
+        where = f" at '{root}'" if root else ""
         raise InvalidArgument(
-            "Invalid value at 'cached_content' (oneof), oneof field 'expiration' is already set. "
+            f"Invalid value{where} (oneof), oneof field 'expiration' is already set. "
             "Send either 'ttl' or 'expireTime'.",
-            field="cached_content.ttl",
+            field=path_of(("ttl",), root),
         )
     if ttl is not None:
-        path = "cached_content.ttl"
+        path = path_of(("ttl",), root)
         life = parse_duration(ttl, path)
         if life > longest:
             raise _wrong(path, f"at most {int(longest.total_seconds())}s", ttl)
         return life
     if expire_time is not None:
-        path = "cached_content.expire_time"
+        path = path_of(("expire_time",), root)
         expire_at = parse_timestamp(expire_time, path)
         if expire_at <= arrived_at:
             raise _wrong(path, f"in the future (it is {format_instant(arrived_at)})", expire_time)

@@ -15,10 +15,12 @@ Create = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def cache(server: Server, create_cache: Create) -> dict[str, Any]:
+def cache(server: Server, http: httpx.Client, create_cache: Create) -> dict[str, Any]:
+    """As it is shown 100 seconds after it was made."""
     made = create_cache(displayName="Mine", ttl="300s")
     server.clock.advance(100)
-    return made
+    shown: dict[str, Any] = http.get(f"/v1/{made['name']}").json()
+    return shown
 
 
 def patch(http: httpx.Client, cache: dict[str, Any], body: dict[str, Any], **query: str) -> httpx.Response:

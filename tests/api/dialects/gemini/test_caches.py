@@ -59,7 +59,9 @@ class TestCreate:
         assert response.status_code == 200
         body = response.json()
         assert body.pop("name").startswith("cachedContents/")
-        assert body.pop("usageMetadata")["totalTokenCount"] > 100
+        tokens = body.pop("usageMetadata")["totalTokenCount"]
+        assert tokens > 100
+        written = {"cache_write_tokens": tokens * 100, "cache_storage_token_seconds": 0}
         assert body == {
             "model": "models/tiny",
             "displayName": "Mine",
@@ -69,6 +71,7 @@ class TestCreate:
             "state": "ACTIVE",
             "tier": "RAM",
             "hitCount": 0,
+            "cost": {"amountNanoUsd": tokens * 100, "nanoUsdByMeter": written},
         }
 
     @pytest.mark.parametrize("version", ["v1", "v1beta", "v1alpha"])

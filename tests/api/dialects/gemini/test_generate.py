@@ -64,6 +64,11 @@ class TestAnswer:
             },
             "modelVersion": "tiny",
             "responseId": response.headers["x-request-id"],
+            "cost": {
+                "amountNanoUsd": prompt * 100 + 1_200,
+                "nanoUsdByMeter": {"input_tokens": prompt * 100, "output_tokens": 1_200},
+                "savedNanoUsd": 0,
+            },
         }
 
     def test_shows_the_served_name_under_an_alias(self, http: httpx.Client) -> None:

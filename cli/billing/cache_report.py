@@ -1,0 +1,91 @@
+"""`headstart billing caches`: which caches pay, and which cost more than they save."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import typer
+
+from billing.asking import parse_query
+from billing.break_even import rounded
+from billing.cache_report import SUBJECTS, CacheFigures, cache_figures, cache_report
+from billing.cache_report_json import cache_report_json
+from billing.money import usd
+from cli.billing.report import INSTANT
+from cli.database import open_database
+from cli.tables import instant_text, print_json, print_table
+from core.clock import SystemClock, instant
+from core.settings import load_settings
+from models.project import get_project_named, list_projects
+
+_COLUMNS = (
+    *(
+        "project",
+        "cache",
+        "model",
+        "tokens",
+        "hours",
+        "hits",
+        "hits an hour",
+        "pays from",
+        "USD",
+        "USD saved by hits",
+    ),
+    "net USD",
+)
+_SECONDS_AN_HOUR = 3600
+
+
+def caches(
+    start: Annotated[
+        str | None, typer.Option(help=f"First instant {INSTANT}. [default: this month's, UTC]")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option(help=f"Instant {INSTANT}, itself excluded. [default: now]")
+    ] = None,
+    project: Annotated[str | None, typer.Option(help="Only this project, by name or id.")] = None,
+    time_zone: Annotated[
+        str | None, typer.Option(help="Whose days and months, such as Europe/Vienna. [default: UTC]")
+    ] = None,
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the JSON that the API answers, all caches in it.")
+    ] = False,
+) -> None:
+    """Show what each cache has cost and what its hits have saved, the greatest loss first."""
+    with open_database(load_settings()) as database, database.read() as session:
+        now = instant(session, SystemClock())
+        project_id = None if project is None else get_project_named(session, project).id
+        query = parse_query(
+            start=start, end=end, group_by=SUBJECTS, zone=time_zone, project_id=project_id, now=now
+        )
+        made = cache_report(session, query, now)
+        shown = list(cache_figures(session, made.lines, now))
+        names = {each.id: each.name for each in list_projects(session)}
+    if as_json:
+        print_json(cache_report_json(made, shown))
+        return
+    title = f"Caches from {instant_text(query.period.start)} to {instant_text(query.period.end)}"
+    print_table(title, _COLUMNS, (_row(each, names) for each in shown), numbers=8)
+    lost = sum(line.net_nano_usd for line in made.losing)
+    typer.echo(
+        f"Caches that cost more than they saved: {len(made.losing)} of {len(made.lines)}, by {usd(-lost)} USD."
+    )
+
+
+def _row(figures: CacheFigures, names: Mapping[str, str]) -> Sequence[str]:
+    line = figures.line
+    to_keep = rounded(figures.hits_per_hour_to_keep)
+    per_hour = rounded(figures.hits_per_hour)
+    return (
+        names.get(line.project_id, line.project_id),
+        line.cache_id,
+        figures.model,
+        f"{figures.token_count:,}",
+        f"{figures.kept_seconds / _SECONDS_AN_HOUR:,.2f}",
+        f"{line.sums.hits:,}",
+        "" if per_hour is None else f"{per_hour:,}",
+        "never" if to_keep is None else f"{to_keep:,}",
+        usd(line.cost_nano_usd),
+        usd(line.hits_saved_nano_usd),
+        usd(line.net_nano_usd),
+    )
