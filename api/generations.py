@@ -132,6 +132,7 @@ def _reserve(session: Session, state: ApiState, caller: ProjectCaller, generatio
         request_id=generation.request_id,
         prompt_tokens=generation.prompt_tokens,
         cache_tokens=generation.cached_tokens,
+        most_output_tokens=generation.max_output_tokens * generation.candidate_count,
         incarnation=state.transport.incarnation,
     )
     return (

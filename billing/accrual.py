@@ -10,9 +10,11 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from billing.charges import storage_charges
+from billing.holds import follow
 from billing.ledger import post
 from billing.prices import load_prices
 from billing.rating import whole_hour
+from billing.terms import lock_terms_of
 from core.errors import PriceMissing
 from models.storage_segment import StorageSegment, lock_segments_to_accrue
 
@@ -38,8 +40,10 @@ def accrue(session: Session, now: datetime, limit: int) -> int:
             continue
         segment.accrued_until = until
         count += 1
-    post(session, charges, now)
     session.flush()
+    lock_terms_of(session, (segment.project_id for segment in due))
+    post(session, charges, now)
+    follow(session, due, prices=prices)
     return count
 
 

@@ -1,10 +1,11 @@
 """Closing a month: from then on its bill stays as it is, and what turns up late for it is billed as a correction later."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
+from billing.months import end_of
 from core.errors import InvalidArgument, PeriodNotOver
 from models import billing_period as rows
 from models.billing_period import BillingPeriod, PeriodState
@@ -44,9 +45,3 @@ def close_month(session: Session, month: str, now: datetime) -> BillingPeriod:
         )
     rows.close(session, period, now, sum_of_period(session, month))
     return period
-
-
-def end_of(month: str) -> datetime:
-    """The first instant after a month."""
-    start = datetime.fromisoformat(f"{month}-01").replace(tzinfo=UTC)
-    return (start + timedelta(days=31)).replace(day=1)

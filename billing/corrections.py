@@ -4,7 +4,9 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from billing.capture import capture_correction
 from billing.ledger import Periods
+from billing.terms import lock_terms
 from core.errors import EntryNotFound, InvalidArgument
 from models.ledger_entry import EntryKind, LedgerEntry, append, list_corrections, lock_entry
 
@@ -35,7 +37,8 @@ def correct(session: Session, entry_id: int, quantity: int, note: str, now: date
         charged: int = getattr(entry, name) + sum(getattr(each, name) for each in corrections)
         return int(wanted) - charged
 
-    return append(
+    terms = lock_terms(session, entry.project_id)
+    made = append(
         session,
         LedgerEntry(
             project_id=entry.project_id,
@@ -58,3 +61,6 @@ def correct(session: Session, entry_id: int, quantity: int, note: str, now: date
             note=note,
         ),
     )
+    if terms is not None:
+        capture_correction(session, terms, made, [entry, *corrections], now)
+    return made

@@ -7,11 +7,14 @@ billed in the open one; its hour stays what it was.
 import logging
 from collections import defaultdict
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
+from billing.capture import Counted, capture
 from billing.charges import Charge
+from billing.months import month_of
+from billing.terms import lock_terms
 from core.errors import LedgerConflict
 from models.billing_period import is_open
 from models.ledger_entry import Account, EntryKind, LedgerEntry, find_entries, insert_new
@@ -19,13 +22,12 @@ from models.ledger_entry import Account, EntryKind, LedgerEntry, find_entries, i
 log = logging.getLogger(__name__)
 
 
-def month_of(instant: datetime) -> str:
-    """Name the billing period of an instant, YYYY-MM in UTC."""
-    return f"{instant.astimezone(UTC):%Y-%m}"
+def post(
+    session: Session, charges: Iterable[Charge], now: datetime, *, limit_month: str | None = None
+) -> int:
+    """Append what is not posted yet, count it against limits and credit, and give how many entries that was.
 
-
-def post(session: Session, charges: Iterable[Charge], now: datetime) -> int:
-    """Append what is not posted yet, and give how many entries that was. Commits nothing.
+    limit_month: against whose limits it counts, where that need not be the month in which it is billed. Commits nothing.
 
     Raises LedgerConflict, and appends nothing, where a charge was posted already with other figures: that is an error of
     ours, never to be passed over.
@@ -35,11 +37,16 @@ def post(session: Session, charges: Iterable[Charge], now: datetime) -> int:
     for charge in charges:
         by_project[charge.project_id].append(charge)
     count = 0
-    for project_id, due in by_project.items():
-        appended = insert_new(session, [_entry(charge, periods, now) for charge in due])
+    for project_id, due in sorted(by_project.items()):
+        terms = lock_terms(session, project_id)
+        entries = [_entry(charge, periods, now, limit_month) for charge in due]
+        appended = insert_new(session, entries)
         known = {charge.dedupe_key: charge for charge in due if charge.dedupe_key not in appended}
         for entry in find_entries(session, project_id, known) if known else ():
             _check_same(entry, known[entry.dedupe_key])
+        if terms is not None:
+            counted = [Counted.of(entry) for entry in entries if entry["dedupe_key"] in appended]
+            capture(session, terms, counted, now)
         count += len(appended)
     return count
 
@@ -71,7 +78,7 @@ class Periods:
         return self._open[month]
 
 
-def _entry(charge: Charge, periods: Periods, now: datetime) -> dict[str, object]:
+def _entry(charge: Charge, periods: Periods, now: datetime, limit_month: str | None) -> dict[str, object]:
     kind, period = periods.of(charge.hour)
     return {
         "project_id": charge.project_id,
@@ -87,6 +94,7 @@ def _entry(charge: Charge, periods: Periods, now: datetime) -> dict[str, object]
         "model": charge.model,
         "hour": charge.hour,
         "period": period,
+        "limit_month": None if limit_month == period else limit_month,
         "quantity": charge.quantity,
         "amount_nano_usd": charge.amount_nano_usd,
         "without_cache_nano_usd": charge.without_cache_nano_usd,

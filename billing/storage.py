@@ -8,6 +8,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from billing.holds import follow
 from models import storage_segment as rows
 from models.storage_segment import StorageSegment
 
@@ -24,19 +25,18 @@ def open_segment(
     ends_at: datetime,
 ) -> None:
     """Start billing a cache's storage. A second segment for one cache violates the primary key."""
-    rows.insert(
-        session,
-        StorageSegment(
-            cache_id=cache_id,
-            project_id=project_id,
-            key_id=key_id,
-            model=model,
-            token_count=token_count,
-            started_at=started_at,
-            ends_at=ends_at,
-            accrued_until=started_at,
-        ),
+    segment = StorageSegment(
+        cache_id=cache_id,
+        project_id=project_id,
+        key_id=key_id,
+        model=model,
+        token_count=token_count,
+        started_at=started_at,
+        ends_at=ends_at,
+        accrued_until=started_at,
     )
+    rows.insert(session, segment)
+    follow(session, [segment])
 
 
 def last_posted(session: Session, cache_id: str) -> datetime | None:
@@ -48,15 +48,22 @@ def last_posted(session: Session, cache_id: str) -> datetime | None:
     return None if segment is None else segment.accrued_until
 
 
-def move_end(session: Session, cache_id: str, ends_at: datetime) -> None:
-    """Let the segment end at another instant. The caller has checked that the cache is alive at this moment."""
-    rows.move_end(session, _segment(session, cache_id), ends_at)
+def move_end(session: Session, cache_id: str, ends_at: datetime, *, asked_at: datetime | None = None) -> None:
+    """Let the segment end at another instant. The caller has checked that the cache is alive at this moment.
+
+    asked_at: when somebody asked for it; raises SpendLimit or CreditExhausted where a longer life finds no room.
+    """
+    segment = _segment(session, cache_id)
+    is_longer = ends_at > segment.ends_at
+    rows.move_end(session, segment, ends_at)
+    follow(session, [segment], refused_at=asked_at if is_longer else None)
 
 
 def close(session: Session, cache_id: str, ended_at: datetime) -> None:
     """End the segment now, because the cache was deleted or retired; an end that has passed already stays."""
     segment = _segment(session, cache_id)
     rows.move_end(session, segment, min(ended_at, segment.ends_at))
+    follow(session, [segment])
 
 
 def _segment(session: Session, cache_id: str) -> StorageSegment:

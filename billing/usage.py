@@ -9,8 +9,10 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from billing.charges import usage_charges
+from billing.holds import hold_of, hold_request, release, release_settled
 from billing.ledger import post
 from billing.prices import load_prices, prices_at
+from billing.terms import lock_terms_of
 from models import usage as rows
 from models.usage import Usage, UsageKind, UsageState
 
@@ -28,28 +30,32 @@ def reserve(
     prompt_tokens: int,
     cache_read_tokens: int,
     at: datetime,
+    most_output_tokens: int = 0,
 ) -> None:
-    """Announce a generation. Nothing is owed until it is finalised; with a cache_id the row is the lease on it."""
-    rows.insert(
-        session,
-        Usage(
-            id=request_id,
-            kind=UsageKind.GENERATE,
-            project_id=project_id,
-            key_id=key_id,
-            cache_id=cache_id,
-            model=model,
-            state=UsageState.RESERVED,
-            attempt=attempt,
-            incarnation=incarnation,
-            prompt_tokens=prompt_tokens,
-            input_tokens=prompt_tokens - cache_read_tokens,
-            cache_read_tokens=cache_read_tokens,
-            cache_write_tokens=0,
-            output_tokens=0,
-            created_at=at,
-        ),
+    """Announce a generation. Nothing is owed until it is finalised; with a cache_id the row is the lease on it.
+
+    most_output_tokens: of all its candidates. Raises SpendLimit or CreditExhausted where there is no room for what it may cost.
+    """
+    row = Usage(
+        id=request_id,
+        kind=UsageKind.GENERATE,
+        project_id=project_id,
+        key_id=key_id,
+        cache_id=cache_id,
+        model=model,
+        state=UsageState.RESERVED,
+        attempt=attempt,
+        incarnation=incarnation,
+        prompt_tokens=prompt_tokens,
+        input_tokens=prompt_tokens - cache_read_tokens,
+        cache_read_tokens=cache_read_tokens,
+        cache_write_tokens=0,
+        output_tokens=0,
+        most_output_tokens=most_output_tokens,
+        created_at=at,
     )
+    hold_request(session, row)
+    rows.insert(session, row)
 
 
 def finalise(
@@ -121,7 +127,20 @@ def was_voided(session: Session, request_id: str, attempt: int, end_reason: str)
 
 def void(session: Session, request_id: str, attempt: int, at: datetime, end_reason: str) -> bool:
     """End a reserved row unbilled: it failed before its first token, or whoever ran it died."""
-    return rows.void(session, request_id, attempt, at, end_reason)
+    is_ours = rows.void(session, request_id, attempt, at, end_reason)
+    if is_ours:
+        row = rows.find_usage(session, request_id)
+        assert row is not None
+        release(session, [hold_of(session, row)])
+    return is_ours
+
+
+def void_of_dead(session: Session, incarnation: str, at: datetime) -> int:
+    """End unbilled what every incarnation but this one left reserved; gives how many rows that were."""
+    lock_terms_of(session, rows.list_projects_of_dead(session, incarnation))
+    count = rows.void_of_dead(session, incarnation, at)
+    release_settled(session)
+    return count
 
 
 def record_write(
@@ -164,7 +183,13 @@ def record_write(
 
 
 def _charge(session: Session, row: Usage) -> None:
-    """Post what a row owes: at the prices that held when it was accepted, for the hour in which it ended."""
+    """Post what a row owes: at the prices that held when it was accepted, for the hour in which it ended.
+
+    It counts against the limits of the month in which it was held.
+    """
     assert row.occurred_at is not None
     prices = prices_at(session, row.project_id, row.model, row.created_at)
-    post(session, usage_charges(row, prices), row.occurred_at)
+    hold = hold_of(session, row)
+    month = None if hold is None else hold.month
+    post(session, usage_charges(row, prices), row.occurred_at, limit_month=month)
+    release(session, [hold])

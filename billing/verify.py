@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from billing import checks
 from billing.recompute import compare, posted, recompute
+from billing.spending_checks import SPENDING_CHECKS
 from models.project import list_projects
 
 Progress = Callable[[str, float], None]
@@ -23,6 +24,7 @@ _CHECKS = (
     checks.closed_periods_are_sums,
     checks.corrections_leave_something,
     checks.meters_are_known,
+    *SPENDING_CHECKS,
 )
 
 

@@ -27,11 +27,13 @@ def acquire(
     request_id: str,
     prompt_tokens: int,
     cache_tokens: int,
+    most_output_tokens: int,
     incarnation: str,
 ) -> None:
     """Reserve the usage of a request and, with a cache_id, lease that cache to it; raises as `lifecycle.get` does.
 
-    Raises PriceMissing where something that it may come to owe has no price.
+    most_output_tokens: of all its candidates. Raises PriceMissing where something that it may come to owe has no price, and
+    SpendLimit or CreditExhausted where there is no room for all that it may come to.
     """
     cache = None if cache_id is None else lock_cache_shared(session, project_id, cache_id)
     now = instant(session, clock, not_before=None if cache is None else cache.updated_at)
@@ -51,6 +53,7 @@ def acquire(
         incarnation=incarnation,
         prompt_tokens=prompt_tokens,
         cache_read_tokens=cache_tokens,
+        most_output_tokens=most_output_tokens,
         at=now,
     )
 

@@ -11,16 +11,17 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from billing import storage, usage
+from billing import holds, storage, usage
 from billing.meters import CREATE_METERS
 from billing.prices import require_prices
+from billing.terms import lock_terms_of
+from caching.quotas import check_quotas
 from core.clock import Clock, format_instant, instant
 from core.errors import (
     CacheDeleted,
     CacheExpired,
     CacheModelRetired,
     CacheNotFound,
-    CacheQuota,
     FingerprintChanged,
     InvalidArgument,
 )
@@ -29,7 +30,6 @@ from models.cache import (
     Cache,
     CacheEndReason,
     CacheState,
-    count_live,
     find_cache,
     find_cache_with_content,
     insert_cache,
@@ -39,11 +39,10 @@ from models.cache import (
     lock_cache_by_id,
     lock_pending_of_dead,
     mark_ended,
-    sum_live_tokens,
 )
 from models.placement import Holder, place, remove_placements, remove_placements_of_dead
 from models.project import lock_project
-from models.usage import void_of_dead
+from models.usage import list_projects_of_dead
 
 # How long the owner of an ended cache is told what became of it; then it looks like one that never was.
 TOMBSTONE = timedelta(days=30)
@@ -66,18 +65,24 @@ def create(
     max_caches: int,
     max_cached_tokens: int | None = None,
 ) -> Cache:
-    """Write a cache that is yet to be built; raises CacheQuota if the project would have more than it may, and PriceMissing if
-    writing or keeping it has no price.
+    """Write a cache that is yet to be built; raises CacheQuota if the project would have more than it may, PriceMissing if writing or
+    keeping it has no price, and SpendLimit or CreditExhausted if there is no room for what it will cost.
 
-    max_cached_tokens: in all of its live caches of this model.
+    max_cached_tokens: in all of its live caches of this model, unless the project has a quota of its own.
     """
     _check_future(expire_at, now)
     ids = tuple(token_ids)
     require_prices(session, project_id, model, CREATE_METERS, now)
     lock_project(session, project_id)
-    _check_count(count_live(session, project_id, now), max_caches)
-    if max_cached_tokens is not None:
-        _check_tokens(sum_live_tokens(session, project_id, model, now), len(ids), max_cached_tokens, model)
+    check_quotas(
+        session,
+        project_id,
+        model,
+        len(ids),
+        now,
+        max_caches=max_caches,
+        max_cached_tokens=max_cached_tokens,
+    )
     cache = Cache(
         id=new_cache_id(),
         project_id=project_id,
@@ -97,6 +102,7 @@ def create(
         expire_at=expire_at,
     )
     insert_cache(session, cache)
+    holds.hold_cache(session, cache)
     return cache
 
 
@@ -118,16 +124,6 @@ def activate(session: Session, clock: Clock, cache_id: str, fencing_token: int, 
     cache.updated_at = now
     session.flush()
     place(session, cache.id, holder)
-    storage.open_segment(
-        session,
-        cache_id=cache.id,
-        project_id=cache.project_id,
-        key_id=cache.key_id,
-        model=cache.model,
-        token_count=cache.token_count,
-        started_at=now,
-        ends_at=cache.expire_at,
-    )
     usage.record_write(
         session,
         cache_id=cache.id,
@@ -137,6 +133,16 @@ def activate(session: Session, clock: Clock, cache_id: str, fencing_token: int, 
         incarnation=cache.incarnation,
         token_count=cache.token_count,
         at=now,
+    )
+    storage.open_segment(
+        session,
+        cache_id=cache.id,
+        project_id=cache.project_id,
+        key_id=cache.key_id,
+        model=cache.model,
+        token_count=cache.token_count,
+        started_at=now,
+        ends_at=cache.expire_at,
     )
     return True
 
@@ -204,7 +210,10 @@ def extend(
     ttl_seconds: float | None = None,
     max_ttl_seconds: float | None = None,
 ) -> Cache:
-    """Move the expiry of a usable cache, to an instant or to so long from now; raises as `get` does."""
+    """Move the expiry of a usable cache, to an instant or to so long from now; raises as `get` does.
+
+    A longer life is refused as a create is where there is no room for what it will cost.
+    """
     assert (expire_at is None) != (ttl_seconds is None)
     cache = lock_cache(session, project_id, cache_id)
     now = _now(session, clock, cache)
@@ -219,7 +228,7 @@ def extend(
     cache.expire_at = expire_at
     cache.updated_at = now
     session.flush()
-    storage.move_end(session, cache.id, expire_at)
+    storage.move_end(session, cache.id, expire_at, asked_at=now)
     return cache
 
 
@@ -238,9 +247,11 @@ def recover(session: Session, clock: Clock, incarnation: str) -> tuple[int, int]
     """
     remove_placements_of_dead(session, incarnation)
     left = lock_pending_of_dead(session, incarnation)
+    voided_in = list_projects_of_dead(session, incarnation)
+    lock_terms_of(session, [*(cache.project_id for cache in left), *voided_in])
     for cache in left:
         _fail(session, cache, "worker_lost", _now(session, clock, cache))
-    return len(left), void_of_dead(session, incarnation, instant(session, clock))
+    return len(left), usage.void_of_dead(session, incarnation, instant(session, clock))
 
 
 def check_fingerprint(session: Session, fingerprint: str, now: datetime) -> None:
@@ -283,7 +294,9 @@ def rebind(session: Session, fingerprint: str) -> int:
 def retire(session: Session, clock: Clock, fingerprint: str) -> list[str]:
     """End every usable cache of another model now, and its bill; gives their ids. Expired ones are the sweeper's."""
     ended = []
-    for cache in lock_active_of_other_fingerprints(session, fingerprint):
+    others = lock_active_of_other_fingerprints(session, fingerprint)
+    lock_terms_of(session, (cache.project_id for cache in others))
+    for cache in others:
         now = _now(session, clock, cache)
         if now < cache.expire_at:
             _end(session, cache, CacheEndReason.MODEL_RETIRED, now)
@@ -316,34 +329,7 @@ def _fail(session: Session, cache: Cache, reason: str, now: datetime) -> None:
     cache.failure = reason
     mark_ended(cache, CacheState.FAILED, CacheEndReason.FAILED, ended_at=now, at=now)
     session.flush()
-
-
-def _check_count(live_count: int, limit: int) -> None:
-    if live_count >= limit:
-        raise CacheQuota(
-            f"The project has {live_count} caches and may have {limit}. Delete one, or wait for one to expire.",
-            metadata={
-                "quota": "caches_per_project",
-                "limit": str(limit),
-                "in_use": str(live_count),
-                "requested": "1",
-            },
-        )
-
-
-def _check_tokens(in_use: int, requested: int, limit: int, model: str) -> None:
-    if in_use + requested > limit:
-        raise CacheQuota(
-            f"TotalCachedContentStorageTokensPerModel limit exceeded for model {model}: limit={limit}, "
-            f"requested={requested}, in use={in_use}. Delete a cache, or wait for one to expire.",
-            metadata={
-                "quota": "cached_tokens_per_project_and_model",
-                "limit": str(limit),
-                "in_use": str(in_use),
-                "requested": str(requested),
-                "model": model,
-            },
-        )
+    holds.release_cache(session, cache)
 
 
 def _check_future(expire_at: datetime, now: datetime) -> None:

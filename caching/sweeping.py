@@ -2,6 +2,8 @@
 
 from sqlalchemy.orm import Session
 
+from billing.holds import release_cache
+from billing.terms import lock_terms_of
 from caching.idempotency import forget_old
 from core.clock import Clock, instant
 from core.errors import CacheExpired
@@ -23,6 +25,10 @@ def sweep(session: Session, clock: Clock, limit: int) -> list[str]:
             cache.failure = CacheExpired.code
             mark_ended(cache, CacheState.FAILED, CacheEndReason.FAILED, ended_at=now, at=now)
     session.flush()
+    unbuilt = [cache for cache in due if cache.state == CacheState.FAILED]
+    lock_terms_of(session, (cache.project_id for cache in unbuilt))
+    for cache in unbuilt:
+        release_cache(session, cache)
     ended = [cache.id for cache in due]
     remove_placements(session, ended)
     forget_old(session, now)

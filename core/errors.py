@@ -148,6 +148,24 @@ class CacheQuota(AppError):
     code = "cache_quota"
 
 
+class SpendLimit(AppError):
+    """A limit of a project or a key leaves no room this month; metadata: quota, month, limit, in_use, held, requested, key."""
+
+    code = "spend_limit"
+
+
+class CreditExhausted(AppError):
+    """A project that pays beforehand has too little credit left; metadata: quota, limit, in_use, held, requested."""
+
+    code = "credit_exhausted"
+
+
+class LimitNotFound(AppError):
+    """No such limit, or no such quota of its own."""
+
+    code = "limit_not_found"
+
+
 class IdempotencyMismatch(AppError):
     """An Idempotency-Key that was used before, with another body."""
 

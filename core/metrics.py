@@ -45,6 +45,11 @@ class Metrics:
             "headstart_billing_findings",
             "What the last scheduled reconciliation of the ledger found wrong. Anything but 0 needs somebody.",
         )
+        self.soft_limits_reached = self._counter(
+            "headstart_soft_limits_reached_total",
+            "Soft limits of spending that a project or a key has reached; each counts once a month.",
+            ("whose",),
+        )
         self.time_to_first_token = self._histogram(
             "headstart_time_to_first_token_seconds",
             "From when the worker takes a request to its first token.",

@@ -184,6 +184,13 @@ def count_live(session: Session, project_id: str, now: datetime) -> int:
     ).one()
 
 
+def list_pending(session: Session, project_id: str) -> Sequence[Cache]:
+    """List a project's caches that are being built. Content is not loaded."""
+    return session.scalars(
+        _WITHOUT_CONTENT.where(Cache.project_id == project_id, Cache.state == CacheState.PENDING)
+    ).all()
+
+
 def sum_live_tokens(session: Session, project_id: str, model: str, now: datetime) -> int:
     """Add up the tokens of a project's caches of a model that are usable or being built."""
     return session.scalars(
@@ -194,6 +201,18 @@ def sum_live_tokens(session: Session, project_id: str, model: str, now: datetime
             Cache.expire_at > now,
         )
     ).one()
+
+
+def list_live_sizes(
+    session: Session, project_id: str, now: datetime, model: str | None = None
+) -> Sequence[tuple[datetime, int]]:
+    """When each cache of a project that is usable or being built expires, and its tokens; of one model or, with None, any."""
+    query = select(Cache.expire_at, Cache.token_count).where(
+        Cache.project_id == project_id, Cache.state.in_(_LIVE), Cache.expire_at > now
+    )
+    if model is not None:
+        query = query.where(Cache.model == model)
+    return [(expire_at, token_count) for expire_at, token_count in session.execute(query)]
 
 
 def list_caches_to_rebuild(session: Session, fingerprint: str, now: datetime) -> Sequence[Cache]:

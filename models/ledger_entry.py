@@ -17,6 +17,7 @@ from sqlalchemy import (
     Index,
     Integer,
     UniqueConstraint,
+    and_,
     func,
     select,
     text,
@@ -46,6 +47,7 @@ class Account(StrEnum):
     GRANTED = "GRANTED"
 
 
+CHARGES = (EntryKind.USAGE, EntryKind.CORRECTION)
 _CHARGE = "kind IN ('USAGE', 'CORRECTION')"
 _ENTRY_ID = BigInteger().with_variant(Integer, "sqlite")  # the only type for which SQLite counts by itself
 
@@ -81,6 +83,12 @@ class LedgerEntry(Base):
         Index(None, "hour"),
         Index(None, "project_id", "hour"),
         Index(None, "period", "project_id"),
+        Index(
+            "ix_ledger_entries_limit_month",
+            "limit_month",
+            sqlite_where=text("limit_month IS NOT NULL"),
+            postgresql_where=text("limit_month IS NOT NULL"),
+        ),
     )
 
     id: Mapped[int] = mapped_column(_ENTRY_ID, primary_key=True, autoincrement=True)
@@ -97,6 +105,8 @@ class LedgerEntry(Base):
     model: Mapped[str | None]
     hour: Mapped[datetime] = mapped_column(UtcDateTime)  # in which it occurred
     period: Mapped[str] = mapped_column(ForeignKey("billing_periods.month"))  # in which it is billed
+    # Against whose limits it counts, where that is another month: a request counts where it was accepted.
+    limit_month: Mapped[str | None]
     quantity: Mapped[int] = mapped_column(BigInteger)
     amount_nano_usd: Mapped[int] = mapped_column(BigInteger)
     without_cache_nano_usd: Mapped[int] = mapped_column(
@@ -160,6 +170,22 @@ def sum_of_period(session: Session, month: str) -> int:
             LedgerEntry.kind.in_([EntryKind.USAGE, EntryKind.CORRECTION]),
         )
     ).one()
+
+
+def sum_counted(session: Session, project_id: str, key_id: str, month: str) -> int:
+    """What counts against the limits of a month: all charges of a project or, with a key_id, those of one key."""
+    total = 0
+    for counts in (
+        and_(LedgerEntry.period == month, LedgerEntry.limit_month.is_(None)),
+        LedgerEntry.limit_month == month,
+    ):
+        query = select(func.coalesce(func.sum(LedgerEntry.amount_nano_usd), 0)).where(
+            LedgerEntry.project_id == project_id, LedgerEntry.kind.in_(CHARGES), counts
+        )
+        if key_id:
+            query = query.where(LedgerEntry.key_id == key_id)
+        total += int(session.scalars(query).one())
+    return total
 
 
 def newest_settled_id(session: Session) -> int:

@@ -3,7 +3,7 @@
 reuses_kv: whether its requests read automatic KV, and leave their own behind.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from sqlalchemy import select, true
@@ -47,6 +47,24 @@ def get_project(session: Session, project_id: str) -> Project:
 def lock_project(session: Session, project_id: str) -> Project:
     """Hold a project until the unit ends, so that its caches can be counted and added to without a race."""
     project = session.get(Project, project_id, with_for_update=TO_CHANGE)
+    if project is None:
+        raise _not_found(project_id)
+    return project
+
+
+def share_projects(session: Session, project_ids: Iterable[str]) -> None:
+    """Keep the limits and credit of projects from being set until the unit ends; others may do the same."""
+    session.execute(
+        select(Project.id)
+        .where(Project.id.in_(list(project_ids)))
+        .order_by(Project.id)
+        .with_for_update(read=True, key_share=True)
+    ).all()
+
+
+def lock_project_alone(session: Session, project_id: str) -> Project:
+    """Hold a project until the unit ends against whoever shares it too: what runs in it is on record, or waits."""
+    project = session.get(Project, project_id, with_for_update=True)
     if project is None:
         raise _not_found(project_id)
     return project

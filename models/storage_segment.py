@@ -93,6 +93,15 @@ def list_segments_beyond_ledger(
     return session.scalars(query.order_by(StorageSegment.started_at, StorageSegment.cache_id)).all()
 
 
+def list_unposted(session: Session, project_id: str) -> Sequence[StorageSegment]:
+    """List a project's segments of which something is not posted, whether it is due or yet to come."""
+    return session.scalars(
+        select(StorageSegment).where(
+            StorageSegment.project_id == project_id, StorageSegment.accrued_until < StorageSegment.ends_at
+        )
+    ).all()
+
+
 def find_unposted_before(session: Session, end: datetime) -> str | None:
     """A cache of whose storage before `end` something is not posted yet; None where all is."""
     return session.scalars(

@@ -96,6 +96,8 @@ class Usage(Base):
     implicit_cache_tokens: Mapped[int] = mapped_column(default=0, server_default=text("0"))
     cache_write_tokens: Mapped[int]
     output_tokens: Mapped[int]
+    # That it may put out, of all its candidates; what is held for it follows from that.
+    most_output_tokens: Mapped[int] = mapped_column(default=0, server_default=text("0"))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     occurred_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     end_reason: Mapped[str | None]
@@ -161,6 +163,23 @@ def void_of_dead(session: Session, incarnation: str, occurred_at: datetime) -> i
     """Settle unbilled what every incarnation but this one left reserved; gives how many rows that were."""
     values = {"state": UsageState.VOID, "end_reason": "WORKER_LOST"}
     return _settle(session, occurred_at, values, Usage.incarnation != incarnation)
+
+
+def list_reserved(session: Session, project_id: str) -> Sequence[Usage]:
+    """List the requests of a project that run."""
+    return session.scalars(
+        select(Usage).where(Usage.project_id == project_id, Usage.state == UsageState.RESERVED)
+    ).all()
+
+
+def list_projects_of_dead(session: Session, incarnation: str) -> Sequence[str]:
+    """List the projects in which another incarnation than this one left something reserved."""
+    return session.scalars(
+        select(Usage.project_id)
+        .where(Usage.state == UsageState.RESERVED, Usage.incarnation != incarnation)
+        .distinct()
+        .order_by(Usage.project_id)
+    ).all()
 
 
 def lock_unposted(session: Session, limit: int) -> Sequence[Usage]:

@@ -6,10 +6,13 @@ import time
 from datetime import timedelta
 
 from billing.bookkeeping import keep_books
+from billing.limits import tell_soft_limits
+from billing.money import usd
 from billing.verify import Finding, verify
 from core.clock import Clock, instant
 from core.errors import Unavailable
 from core.metrics import Metrics
+from models.limit import WHOLE
 from models.session import Database
 
 log = logging.getLogger(__name__)
@@ -46,8 +49,22 @@ class Bookkeeper:
             self._thread.join()
 
     def keep(self) -> None:
-        """Post all that is due, and roll it up."""
+        """Post all that is due, roll it up, and tell of soft limits that are reached by it."""
         keep_books(self._database, self._clock, self._stopping.is_set)
+        with self._database.write() as session:
+            reached = tell_soft_limits(session, instant(session, self._clock))
+        for status in reached:
+            limit = status.limit
+            self._metrics.soft_limits_reached.labels(
+                whose="project" if limit.key_id == WHOLE else "key"
+            ).inc()
+            log.warning(
+                "a soft limit is reached: %s USD are spent in %s of %s USD",
+                usd(status.spent_nano_usd),
+                status.month,
+                usd(limit.soft_nano_usd or 0),
+                extra={"project_id": limit.project_id, "key_id": limit.key_id or None},
+            )
 
     def verify(self) -> list[Finding]:
         """Reconcile what the last days were charged, and tell of it."""

@@ -7,8 +7,9 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from billing import usage
 from billing.charges import Charge, usage_charges
-from billing.ledger import month_of, post
+from billing.ledger import post
 from billing.meters import Meter
+from billing.months import month_of
 from billing.prices import load_prices, store
 from core.errors import LedgerConflict
 from models.billing_period import close, is_open, lock_period

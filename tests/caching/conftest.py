@@ -2,6 +2,7 @@ import pytest
 
 from models.session import Database
 from tests.caching.scene import Scene
+from tests.caching.spending import Spending, make_spending
 from tests.fakes.clock import ManualClock
 from tests.models.rows import Customer, add_customer, add_example_prices
 
@@ -19,3 +20,9 @@ def other(database: Database) -> Customer:
     """Somebody else."""
     with database.write() as session:
         return add_customer(session, "other")
+
+
+@pytest.fixture
+def spending(database: Database) -> Spending:
+    """A project in a database whose prices are easy to add up; nothing limits it yet."""
+    return make_spending(database)

@@ -98,7 +98,14 @@ class Scene:
         with self.database.write() as session:
             lifecycle.delete(session, self.clock, self.customer.project_id, cache.id)
 
-    def acquire(self, cache: Cache | None, request_id: str = "gen_1", *, fingerprint: str = "aa:bb") -> None:
+    def acquire(
+        self,
+        cache: Cache | None,
+        request_id: str = "gen_1",
+        *,
+        fingerprint: str = "aa:bb",
+        most_output_tokens: int = 10,
+    ) -> None:
         cached = 0 if cache is None else 100
         with self.database.write() as session:
             leases.acquire(
@@ -112,6 +119,7 @@ class Scene:
                 request_id=request_id,
                 prompt_tokens=cached + 7,
                 cache_tokens=cached,
+                most_output_tokens=most_output_tokens,
                 incarnation="inc_1",
             )
 

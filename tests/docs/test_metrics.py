@@ -21,6 +21,7 @@ LABELS = {
     "tier",
     "reason",
     "state",
+    "whose",
 }
 
 

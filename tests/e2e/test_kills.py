@@ -34,9 +34,17 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     stage = open_stage(folder)
     try:
         stage.start()
+        limit_spending(stage)
         yield stage
     finally:
         stage.home.close()
+
+
+def limit_spending(stage: Stage) -> None:
+    """With room for all: so that whatever a kill leaves must also be what is held and spent, which each check proves."""
+    stage.home.command("billing", "limits", "set", "default", "--hard", "1000000", "--soft", "1")
+    stage.home.command("billing", "credit", "grant", "default", "1000000", "--reference", "kills")
+    stage.home.command("billing", "credit", "update", "default", "--prepaid")
 
 
 @pytest.fixture(scope="module")

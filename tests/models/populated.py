@@ -5,13 +5,17 @@ from sqlalchemy.orm import Session
 from models.api_key import revoke_api_key
 from models.billing_period import BillingPeriod, PeriodState
 from models.cache import insert_cache
+from models.credit import Credit
+from models.hold import Hold
 from models.idempotency_key import IdempotencyKey
 from models.ledger_entry import Account, EntryKind, LedgerEntry
 from models.ledger_hour import LedgerHour, LedgerWatermark
+from models.limit import WHOLE, Limit, LimitMonth
 from models.placement import Placement, Tier
 from models.price import Price
 from models.project import update_project
 from models.storage_segment import StorageSegment
+from models.token_quota import TokenQuota
 from models.usage import UsageKind, UsageState
 from tests.fakes.clock import START
 from tests.models.rows import (
@@ -114,6 +118,7 @@ def populate(session: Session) -> None:
             corrects_id=charge.id,
             quantity=-7,
             note="by mistake ☂",
+            limit_month="2026-01",
         )
     )
     session.add_all(
@@ -133,9 +138,13 @@ def populate(session: Session) -> None:
             LedgerWatermark(id=1, entry_id=charge.id),
         ]
     )
+    session.add_all([_entry(customer, None, **_paid(kind, amount)) for kind, amount in _CREDIT.items()])
+    for row in _limit(customer):  # the second refers to the first
+        session.add(row)
+        session.flush()
 
 
-def _entry(customer: Customer, price_id: int, **changes: object) -> LedgerEntry:
+def _entry(customer: Customer, price_id: int | None, **changes: object) -> LedgerEntry:
     columns: dict[str, object] = {
         "project_id": customer.project_id,
         "kind": EntryKind.USAGE,
@@ -165,3 +174,52 @@ def _segment(customer: Customer, cache_id: str) -> StorageSegment:
         ends_at=after(0.000001),
         accrued_until=START,
     )
+
+
+_CREDIT = {EntryKind.GRANT: 100, EntryKind.CREDIT_USE: 7}
+
+
+def _paid(kind: EntryKind, amount: int) -> dict[str, object]:
+    is_grant = kind is EntryKind.GRANT
+    return {
+        "dedupe_key": f"{kind}",
+        "kind": kind,
+        "debit": Account.GRANTED if is_grant else Account.CREDIT,
+        "credit": Account.CREDIT if is_grant else Account.RECEIVABLE,
+        "meter": None,
+        "key_id": None,
+        "model": None,
+        "quantity": 0,
+        "amount_nano_usd": amount,
+    }
+
+
+def _limit(customer: Customer) -> list[object]:
+    project_id = customer.project_id
+    return [
+        Limit(project_id=project_id, key_id=WHOLE, hard_nano_usd=90, soft_nano_usd=50, set_at=START),
+        LimitMonth(
+            project_id=project_id,
+            key_id=WHOLE,
+            month="2026-02",
+            spent_nano_usd=-5,
+            held_nano_usd=10,
+            soft_told_at=after(8),
+        ),
+        Hold(
+            id="storage:active:2026-02",
+            project_id=project_id,
+            key_id=customer.key_id,
+            cache_id="active",
+            month="2026-02",
+            amount_nano_usd=10,
+        ),
+        Credit(
+            project_id=project_id,
+            granted_nano_usd=100,
+            used_nano_usd=7,
+            held_nano_usd=10,
+            is_prepaid=True,
+        ),
+        TokenQuota(project_id=project_id, model="tiny", max_cached_tokens=2**40),
+    ]

@@ -57,6 +57,15 @@ def test_what_was_there_before_implicit_hits_had_none_and_reuses_from_now_on(use
     assert {bool(row["reuses_kv"]) for row in content["projects"]} == {True}
 
 
+def test_what_was_granted_is_credit_again_after_the_way_down_and_up(used: Database) -> None:
+    schema.downgrade(used, "c41f7a2d9e06")
+    assert "credits" not in read(used)
+    upgrade_to(used, "a7d30e5b4f18")
+    (row,) = read(used)["credits"]
+    figures = row["granted_nano_usd"], row["used_nano_usd"], row["held_nano_usd"], bool(row["is_prepaid"])
+    assert figures == (100, 7, 0, False)
+
+
 def test_each_step_down_keeps_what_the_next_schema_has_a_place_for(used: Database) -> None:
     shape = described(used)
     for revision in [*REVISIONS[1:], "base"]:

@@ -7,12 +7,14 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
+from billing.accrual import accrue
+from billing.limits import set_limit
 from core.errors import Unavailable
 from core.metrics import Metrics
 from models.ledger_entry import list_entries, newest_settled_id
 from models.ledger_hour import watermark
 from models.session import Database
-from tests.billing.rows import T0, add_cache, add_prices, add_project, after, book, generate
+from tests.billing.rows import T0, add_cache, add_prices, add_project, after, book, generate, key_of
 from tests.fakes.clock import ManualClock
 from workers import bookkeeper as module
 from workers.bookkeeper import Bookkeeper
@@ -134,3 +136,31 @@ def test_a_turn_that_fails_is_taken_again(
     wait_until(lambda: len(calls) >= 3)
     bookkeeper.stop()
     assert "keeping the books failed" in caplog.text
+
+
+def test_a_soft_limit_is_told_once_it_is_reached(
+    database: Database,
+    project: str,
+    bookkeeper: Bookkeeper,
+    metrics: Metrics,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def told(whose: str) -> float | None:
+        return metrics.registry.get_sample_value("headstart_soft_limits_reached_total", {"whose": whose})
+
+    with database.write() as session:
+        for key_id in (None, key_of(project)):
+            set_limit(session, project, key_id, hard_nano_usd=None, soft_nano_usd=100_000, now=T0)
+    bookkeeper.keep()
+    assert (told("project"), told("key")) == (None, None)
+    with database.write() as session:
+        add_cache(session, project, "c", tokens=1000, start=T0, end=after(5 * HOUR))
+        accrue(session, after(HOUR), 10)  # 1,000,000 nano-USD
+    for _ in range(2):
+        bookkeeper.keep()
+    assert (told("project"), told("key")) == (1, 1)
+    messages = [record.getMessage() for record in caplog.records if "soft limit" in record.getMessage()]
+    assert (
+        messages == ["a soft limit is reached: 0.001000000 USD are spent in 2026-03 of 0.000100000 USD"] * 2
+    )
+    assert {vars(record).get("project_id") for record in caplog.records} == {project}

@@ -152,6 +152,7 @@ class Workshop:
                 request_id=request_id,
                 prompt_tokens=cached + len(ids),
                 cache_tokens=cached,
+                most_output_tokens=max_output_tokens * candidate_count,
                 incarnation=INCARNATION,
             )
         self.runtime.handle(

@@ -1,0 +1,116 @@
+"""Prepaid credit: granted by an operator, used by charges before anything else, and, for who pays beforehand, a bound."""
+
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from billing.ledger import Periods
+from billing.limits import MOST_NANO_USD, hold_what_is_open, let_go_if_free, lock_alone
+from billing.rating import whole_hour
+from billing.terms import forget
+from core.errors import InvalidArgument
+from models import credit as rows
+from models.credit import Credit
+from models.hold import sum_held
+from models.ledger_entry import Account, EntryKind, LedgerEntry, find_entries, insert_new
+
+_LONGEST = 200
+
+
+def grant(
+    session: Session,
+    project_id: str,
+    amount_nano_usd: int,
+    reference: str,
+    now: datetime,
+    note: str | None = None,
+) -> LedgerEntry:
+    """Give a project credit, in the caller's write unit; charges from now on use it. Gives the entry on record.
+
+    reference: the operator's own name for this grant, such as a payment's number: with the same one and amount nothing is
+    given twice, with another amount it raises InvalidArgument.
+    """
+    _check(amount_nano_usd, reference)
+    lock_alone(session, project_id)
+    credit = _credit(session, project_id)
+    if credit.granted_nano_usd + amount_nano_usd > MOST_NANO_USD:
+        raise InvalidArgument(
+            f"amount would make more than {MOST_NANO_USD} nano-USD of credit in all.", field="amount"
+        )
+    key = f"grant:{reference}"
+    is_new = bool(insert_new(session, [_entry(session, project_id, key, amount_nano_usd, note, now)]))
+    (entry,) = find_entries(session, project_id, [key])
+    if entry.amount_nano_usd != amount_nano_usd:
+        raise InvalidArgument(
+            f"reference {reference!r} is that of a grant of {entry.amount_nano_usd} nano-USD. Repeat that amount, or take a "
+            "new reference.",
+            field="reference",
+        )
+    if is_new:
+        rows.add_granted(session, project_id, amount_nano_usd)
+    forget(session, project_id)
+    return entry
+
+
+def set_prepaid(session: Session, project_id: str, *, is_prepaid: bool) -> Credit:
+    """Let a project pay beforehand, or not, in the caller's write unit: then what credit does not cover is refused.
+
+    What runs and lives is held against the credit there is, and is owed even where that is too little.
+    """
+    terms = lock_alone(session, project_id)
+    _credit(session, project_id)
+    if is_prepaid:
+        hold_what_is_open(session, project_id, terms)
+    held = sum_held(session, project_id) if is_prepaid else 0
+    rows.set_prepaid(session, project_id, held, is_prepaid=is_prepaid)
+    let_go_if_free(session, project_id)
+    return _credit(session, project_id)
+
+
+def _credit(session: Session, project_id: str) -> Credit:
+    credit = rows.find_credit(session, project_id)
+    if credit is None:
+        credit = Credit(
+            project_id=project_id, granted_nano_usd=0, used_nano_usd=0, held_nano_usd=0, is_prepaid=False
+        )
+        rows.insert_credit(session, credit)
+    return credit
+
+
+def _check(amount_nano_usd: int, reference: str) -> None:
+    if not 0 < amount_nano_usd <= MOST_NANO_USD:
+        raise InvalidArgument(
+            f"amount must be more than 0 and at most {MOST_NANO_USD} nano-USD, not {amount_nano_usd}. Credit is not taken "
+            "back: correct the charges that used it.",
+            field="amount",
+        )
+    if not reference.strip() or len(reference) > _LONGEST or "\0" in reference:
+        raise InvalidArgument(
+            f"reference must name the grant, in at most {_LONGEST} characters.", field="reference"
+        )
+
+
+def _entry(
+    session: Session, project_id: str, key: str, amount: int, note: str | None, now: datetime
+) -> dict[str, object]:
+    return {
+        "project_id": project_id,
+        "dedupe_key": key,
+        "kind": EntryKind.GRANT,
+        "debit": Account.GRANTED,
+        "credit": Account.CREDIT,
+        "meter": None,
+        "price_id": None,
+        "corrects_id": None,
+        "key_id": None,
+        "cache_id": None,
+        "model": None,
+        "hour": whole_hour(now),
+        "period": Periods(session, now).present(),
+        "limit_month": None,
+        "quantity": 0,
+        "amount_nano_usd": amount,
+        "without_cache_nano_usd": 0,
+        "posted_at": now,
+        "note": note,
+    }
