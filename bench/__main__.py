@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bench.billing.command import billing_command
 from bench.contestant import Description
 from bench.document import write_page
 from bench.invariants import SEED, WALK_OPERATIONS, count_walks, explore
+from bench.ledger.command import report_command
 from bench.machine import load, this_machine, wait_until_quiet
 from bench.plan import FULL, QUICK, Plan
 from bench.progress import progress
@@ -107,6 +109,10 @@ def invariants_command(operations: Operations = 1_000_000, seed: Seed = SEED) ->
     typer.echo(json.dumps(rounded({"benchmark": "invariants", **seen, **found})))
     if error is not None:
         raise typer.Exit(1)
+
+
+app.command("billing")(billing_command)
+app.command("report")(report_command)
 
 
 @app.command("document")

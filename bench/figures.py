@@ -55,6 +55,8 @@ TARGETS = {
     "hit_over_cold": Target(must=0.1),
     "disk_ratio": Target(must=1.5),
     "lookup_ms": Target(must=5),
+    "report_s": Target(must=2),
+    "accrual_s": Target(must=10),
 }
 
 

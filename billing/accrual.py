@@ -16,7 +16,7 @@ from billing.prices import load_prices
 from billing.rating import whole_hour
 from billing.terms import lock_terms_of
 from core.errors import PriceMissing
-from models.storage_segment import StorageSegment, lock_segments_to_accrue
+from models.storage_segment import StorageSegment, lock_segments_to_accrue, mark_accrued
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def accrue(session: Session, now: datetime, limit: int) -> int:
     if not due:
         return 0
     prices = load_prices(session)
-    charges, count = [], 0
+    charges, posted = [], {}
     for segment in due:
         until = accrued_by(segment, now)
         try:
@@ -38,13 +38,12 @@ def accrue(session: Session, now: datetime, limit: int) -> int:
         except PriceMissing as error:
             log.error("the storage of cache %s is not posted: %s", segment.cache_id, error)  # noqa: TRY400 - its text says all
             continue
-        segment.accrued_until = until
-        count += 1
-    session.flush()
+        posted[segment.cache_id] = segment
+    mark_accrued(session, posted, now, whole_hour(now))
     lock_terms_of(session, (segment.project_id for segment in due))
     post(session, charges, now)
     follow(session, due, prices=prices)
-    return count
+    return len(posted)
 
 
 def accrued_by(segment: StorageSegment, now: datetime) -> datetime:

@@ -6,6 +6,7 @@ from sqlalchemy.orm import Session
 
 from billing.capture import capture_correction
 from billing.ledger import Periods
+from billing.rating import part_of
 from billing.terms import lock_terms
 from core.errors import EntryNotFound, InvalidArgument
 from models.ledger_entry import EntryKind, LedgerEntry, append, list_corrections, lock_entry
@@ -33,9 +34,9 @@ def correct(session: Session, entry_id: int, quantity: int, note: str, now: date
         raise InvalidArgument(f"Entry {entry_id} comes to {quantity} already.", field="quantity")
 
     def difference(name: str) -> int:
-        wanted = getattr(entry, name) * quantity // entry.quantity
+        wanted = part_of(getattr(entry, name), quantity, entry.quantity)
         charged: int = getattr(entry, name) + sum(getattr(each, name) for each in corrections)
-        return int(wanted) - charged
+        return wanted - charged
 
     terms = lock_terms(session, entry.project_id)
     made = append(

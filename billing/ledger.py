@@ -8,13 +8,14 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from billing.capture import Counted, capture
 from billing.charges import Charge
 from billing.months import month_of
-from billing.terms import lock_terms
+from billing.terms import lock_terms, lock_terms_of
 from core.errors import LedgerConflict
 from models.billing_period import is_open
 from models.ledger_entry import Account, EntryKind, LedgerEntry, find_entries, insert_new
@@ -33,22 +34,32 @@ def post(
     ours, never to be passed over.
     """
     periods = Periods(session, now)
-    by_project: dict[str, list[Charge]] = defaultdict(list)
-    for charge in charges:
-        by_project[charge.project_id].append(charge)
-    count = 0
-    for project_id, due in sorted(by_project.items()):
+    due = list(charges)
+    lock_terms_of(session, (charge.project_id for charge in due))
+    entries = [_entry(charge, periods, now, limit_month) for charge in due]
+    appended = insert_new(session, entries)
+    known: dict[str, dict[str, Charge]] = defaultdict(dict)
+    for charge in due:
+        if (charge.project_id, charge.dedupe_key) not in appended:
+            known[charge.project_id][charge.dedupe_key] = charge
+    for project_id, of_project in known.items():
+        for entry in find_entries(session, project_id, of_project):
+            _check_same(entry, of_project[entry.dedupe_key])
+    _capture(
+        session, [entry for entry in entries if (entry["project_id"], entry["dedupe_key"]) in appended], now
+    )
+    return len(appended)
+
+
+def _capture(session: Session, entries: Iterable[dict[str, Any]], now: datetime) -> None:
+    """Count what was appended against the limits and the credit of its project, where it has any."""
+    counted: dict[str, list[Counted]] = defaultdict(list)
+    for entry in entries:
+        counted[entry["project_id"]].append(Counted.of(entry))
+    for project_id in sorted(counted):
         terms = lock_terms(session, project_id)
-        entries = [_entry(charge, periods, now, limit_month) for charge in due]
-        appended = insert_new(session, entries)
-        known = {charge.dedupe_key: charge for charge in due if charge.dedupe_key not in appended}
-        for entry in find_entries(session, project_id, known) if known else ():
-            _check_same(entry, known[entry.dedupe_key])
         if terms is not None:
-            counted = [Counted.of(entry) for entry in entries if entry["dedupe_key"] in appended]
-            capture(session, terms, counted, now)
-        count += len(appended)
-    return count
+            capture(session, terms, counted[project_id], now)
 
 
 class Periods:
@@ -58,12 +69,15 @@ class Periods:
         self._session = session
         self._now = now
         self._open: dict[str, bool] = {}
+        self._of: dict[datetime, tuple[EntryKind, str]] = {}
 
     def of(self, hour: datetime) -> tuple[EntryKind, str]:
-        month = month_of(hour)
-        if self._is_open(month):
-            return EntryKind.USAGE, month
-        return EntryKind.CORRECTION, self.present()
+        """As what, and in which month, a charge of an hour is billed."""
+        if hour not in self._of:
+            month = month_of(hour)
+            is_open = self._is_open(month)
+            self._of[hour] = (EntryKind.USAGE, month) if is_open else (EntryKind.CORRECTION, self.present())
+        return self._of[hour]
 
     def present(self) -> str:
         """The first open month from now on: the present one, unless the clock was set back behind a closing."""

@@ -15,6 +15,11 @@ def token_charge(tokens: int, nano_usd_per_million: int) -> int:
     return tokens * nano_usd_per_million // TOKENS_PER_PRICE_UNIT
 
 
+def part_of(amount: int, quantity: int, whole: int) -> int:
+    """What an amount for a whole quantity comes to for another one."""
+    return amount * quantity // whole
+
+
 def storage_charge(tokens: int, elapsed: range, nano_usd_per_million: int) -> int:
     """What a segment owes for the seconds of `elapsed`, counted from its start under one price."""
     owed_before = storage_floor(tokens * elapsed.start, nano_usd_per_million)

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from billing.holds import follow
 from models import storage_segment as rows
 from models.storage_segment import StorageSegment
+from models.usage import last_use
 
 
 def open_segment(
@@ -39,13 +40,16 @@ def open_segment(
     follow(session, [segment])
 
 
-def last_posted(session: Session, cache_id: str) -> datetime | None:
-    """Up to where the cache's storage is posted, which counts as an event of the cache: none is stamped before it.
+def last_event(session: Session, cache_id: str) -> datetime | None:
+    """The last that is on record of a cache's life: up to where its storage is posted, or when it was last used.
 
-    It stays so until the unit ends. None for a cache that was never active.
+    No change of it is stamped before. It stays so until the unit ends. None for a cache that was never active.
     """
     segment = rows.lock_segment(session, cache_id)
-    return None if segment is None else segment.accrued_until
+    if segment is None:
+        return None
+    used = last_use(session, cache_id)
+    return segment.accrued_until if used is None else max(segment.accrued_until, used)
 
 
 def move_end(session: Session, cache_id: str, ends_at: datetime, *, asked_at: datetime | None = None) -> None:

@@ -316,12 +316,12 @@ def _end(session: Session, cache: Cache, reason: CacheEndReason, now: datetime) 
 
 
 def _now(session: Session, clock: Clock, cache: Cache | None) -> datetime:
-    """Stamp an event of a cache that is locked: after its last one, and after what its storage is posted up to."""
+    """Stamp an event of a cache that is locked: after its last one, its last use, and what its storage is posted up to."""
     if cache is None:
         return instant(session, clock)
-    posted = storage.last_posted(session, cache.id)
+    last = storage.last_event(session, cache.id)
     return instant(
-        session, clock, not_before=cache.updated_at if posted is None else max(cache.updated_at, posted)
+        session, clock, not_before=cache.updated_at if last is None else max(cache.updated_at, last)
     )
 
 

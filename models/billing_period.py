@@ -43,7 +43,7 @@ def is_open(session: Session, month: str) -> bool:
     query = select(BillingPeriod.state).where(BillingPeriod.month == month).with_for_update(read=True)
     state = session.scalars(query).one_or_none()
     if state is None:  # nobody posted into it yet
-        insert_unless_there(session, BillingPeriod, [{"month": month, "state": PeriodState.OPEN}], "month")
+        insert_unless_there(session, BillingPeriod, [{"month": month, "state": PeriodState.OPEN}], ["month"])
         state = session.scalars(query).one()
     return state == PeriodState.OPEN
 

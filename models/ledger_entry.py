@@ -80,7 +80,6 @@ class LedgerEntry(Base):
             "corrects_id IS NOT NULL OR (quantity >= 0 AND amount_nano_usd >= 0 AND without_cache_nano_usd >= 0)",
             name="negative_when_correcting",
         ),
-        Index(None, "hour"),
         Index(None, "project_id", "hour"),
         Index(None, "period", "project_id"),
         Index(
@@ -104,7 +103,8 @@ class LedgerEntry(Base):
     cache_id: Mapped[str | None]
     model: Mapped[str | None]
     hour: Mapped[datetime] = mapped_column(UtcDateTime)  # in which it occurred
-    period: Mapped[str] = mapped_column(ForeignKey("billing_periods.month"))  # in which it is billed
+    # In which it is billed; there is a row of it, which is held while this one is appended.
+    period: Mapped[str]
     # Against whose limits it counts, where that is another month: a request counts where it was accepted.
     limit_month: Mapped[str | None]
     quantity: Mapped[int] = mapped_column(BigInteger)
@@ -119,9 +119,10 @@ class LedgerEntry(Base):
 keep_rows(LedgerEntry)
 
 
-def insert_new(session: Session, entries: Sequence[dict[str, Any]]) -> set[str]:
-    """Append the entries whose dedupe keys are new, and give those keys. All are of one project, or each key is unique."""
-    return set(insert_unless_there(session, LedgerEntry, entries, "dedupe_key"))
+def insert_new(session: Session, entries: Sequence[dict[str, Any]]) -> set[tuple[str, str]]:
+    """Append the entries whose dedupe keys are new in their projects; gives (project, dedupe key) of those."""
+    appended = insert_unless_there(session, LedgerEntry, entries, ["project_id", "dedupe_key"])
+    return {(row.project_id, row.dedupe_key) for row in appended}
 
 
 def find_entries(session: Session, project_id: str, dedupe_keys: Iterable[str]) -> Sequence[LedgerEntry]:

@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, CheckConstraint, Index, RowMapping, Select, c
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from models.base import TO_CHANGE, Base, UtcDateTime
-from models.insertion import insert_or_add
+from models.insertion import insert_or_add, insert_unless_there
 from models.ledger_entry import EntryKind, LedgerEntry
 
 NO_CACHE = ""
@@ -70,16 +70,19 @@ def watermark(session: Session) -> int:
 
 def roll_up(session: Session, last_id: int) -> None:
     """Add the entries after the watermark and up to `last_id`, which is settled, to their hours, each once."""
-    mark = session.get(LedgerWatermark, 1, with_for_update=TO_CHANGE, populate_existing=True)
-    if mark is None:
-        mark = LedgerWatermark(id=1, entry_id=0)
-        session.add(mark)
-        session.flush()
+    mark = _lock_watermark(session)
+    if mark is None:  # the first time; somebody else may be at it too
+        insert_unless_there(session, LedgerWatermark, [{"id": 1, "entry_id": 0}], ["id"])
+        mark = _lock_watermark(session)
+        assert mark is not None
     if last_id > mark.entry_id:
-        rows = session.execute(hours_of_entries(mark.entry_id, last_id)).mappings().all()
-        insert_or_add(session, LedgerHour, [dict(row) for row in rows], (*SUMS, "entry_count"))
+        insert_or_add(session, LedgerHour, hours_of_entries(mark.entry_id, last_id), (*SUMS, "entry_count"))
         mark.entry_id = last_id
         session.flush()
+
+
+def _lock_watermark(session: Session) -> LedgerWatermark | None:
+    return session.get(LedgerWatermark, 1, with_for_update=TO_CHANGE, populate_existing=True)
 
 
 def forget_hours(session: Session) -> None:

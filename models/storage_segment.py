@@ -4,11 +4,22 @@
 `accrued_until` is posted in the ledger and stays as it is: no end is ever moved before it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, case, literal, select
+from sqlalchemy import (
+    CheckConstraint,
+    ColumnElement,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    case,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.orm import Mapped, Session, mapped_column
+from sqlalchemy.orm.attributes import set_committed_value
 
 from models.base import TO_CHANGE, Base, UtcDateTime
 
@@ -62,15 +73,32 @@ def lock_segments_to_accrue(
 
     What another unit holds is left to it.
     """
-    postable = case((StorageSegment.ends_at <= now, StorageSegment.ends_at), else_=literal(hour, UtcDateTime))
+    postable = _postable(now, hour)
     return session.scalars(
         select(StorageSegment)
         .where(StorageSegment.accrued_until < StorageSegment.ends_at, StorageSegment.accrued_until < postable)
-        .order_by(StorageSegment.accrued_until, StorageSegment.cache_id)
+        .order_by(
+            StorageSegment.accrued_until, StorageSegment.ends_at
+        )  # as the index has them: nothing is sorted
         .limit(limit)
         .with_for_update(skip_locked=True, **TO_CHANGE)
         .execution_options(populate_existing=True)
     ).all()
+
+
+def mark_accrued(
+    session: Session, segments: Mapping[str, StorageSegment], now: datetime, hour: datetime
+) -> None:
+    """Put on record that segments, by their caches, that were locked to be accrued are posted as far as can be."""
+    accrued = session.execute(
+        update(StorageSegment)
+        .where(StorageSegment.cache_id.in_(segments))
+        .values(accrued_until=_postable(now, hour))
+        .returning(StorageSegment.cache_id, StorageSegment.accrued_until)
+        .execution_options(synchronize_session=False)
+    )
+    for cache_id, until in accrued:
+        set_committed_value(segments[cache_id], "accrued_until", until)
 
 
 def find_segments(session: Session, cache_ids: Sequence[str]) -> Sequence[StorageSegment]:
@@ -100,6 +128,10 @@ def list_unposted(session: Session, project_id: str) -> Sequence[StorageSegment]
             StorageSegment.project_id == project_id, StorageSegment.accrued_until < StorageSegment.ends_at
         )
     ).all()
+
+
+def _postable(now: datetime, hour: datetime) -> ColumnElement[datetime]:
+    return case((StorageSegment.ends_at <= now, StorageSegment.ends_at), else_=literal(hour, UtcDateTime))
 
 
 def find_unposted_before(session: Session, end: datetime) -> str | None:

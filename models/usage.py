@@ -21,6 +21,7 @@ from sqlalchemy import (
     literal,
     select,
     text,
+    union_all,
     update,
 )
 from sqlalchemy.orm import Mapped, Session, mapped_column
@@ -69,7 +70,9 @@ class Usage(Base):
             "(state <> 'RESERVED' AND occurred_at IS NOT NULL AND occurred_at >= created_at)",
             name="state_instants",
         ),
-        Index(None, "cache_id", "kind", "state"),  # hits are counted in it alone
+        Index(
+            None, "cache_id", "kind", "state", "created_at"
+        ),  # hits are counted, and the last use found, in it alone
         Index(None, "occurred_at"),
         Index(None, "project_id", "occurred_at"),
         Index(None, "state", "incarnation"),
@@ -125,6 +128,19 @@ def count_hits(session: Session, cache_ids: Iterable[str]) -> dict[str, int]:
         .group_by(Usage.cache_id)
     )
     return {cache_id: count for cache_id, count in rows if cache_id is not None}
+
+
+def last_use(session: Session, cache_id: str) -> datetime | None:
+    """When a request that named a cache was last accepted, whatever became of it; None where there was none."""
+    # Of each state by itself: that is the end of a range of the index, however many there are.
+    newest = [
+        select(func.max(Usage.created_at).label("at")).where(
+            Usage.cache_id == cache_id, Usage.kind == UsageKind.GENERATE, Usage.state == state
+        )
+        for state in UsageState
+    ]
+    at: datetime | None = session.scalars(select(func.max(union_all(*newest).subquery().c["at"]))).one()
+    return at
 
 
 def finalise(

@@ -106,6 +106,7 @@ class Customer:
             request_id=request_id,
             prompt_tokens=cached + own,
             cache_tokens=cached,
+            most_output_tokens=2_000,
             incarnation=_INCARNATION,
         )
         self.clock.at += timedelta(seconds=self.dice.randint(2, 14))

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL
 
+from bench.database import clear
 from models.schema import upgrade
 from models.session import Database, sqlite_url
 from tests.databases import Kind, quick_folder
-from tests.models.rows import clear, open_database
+from tests.models.rows import open_database
 from tests.postgresql import PostgreSQL, running_postgresql
 
 

@@ -1,7 +1,5 @@
 """A private PostgreSQL server for the test run, and databases on it that are made in no time."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,12 +10,17 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
-from setup_postgresql import find_programs
 from sqlalchemy import URL
 
-# Not the superuser: what needs more than its own database is found out.
-USER = "headstart"
-_KEEPER = Path(__file__).with_name("postgresql_keeper.py")
+from bench.postgresql import CARELESS, USER, NoServer, find_programs, own_server
+
+# Zone and collation are what a careless query trips over.
+_OPTIONS = CARELESS | {
+    "autovacuum": "off",
+    "max_connections": "200",
+    "deadlock_timeout": "100ms",
+    "timezone": "America/New_York",
+}
 _NUMBERS = count()
 
 
@@ -82,26 +85,11 @@ class PostgreSQL:
 @contextmanager
 def running_postgresql() -> Iterator[PostgreSQL]:
     """Start a server, and stop it on leaving; its keeper stops it too if this process is killed."""
-    with subprocess.Popen(
-        [sys.executable, _KEEPER, _programs()],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as keeper:
-        assert keeper.stdin is not None
-        assert keeper.stdout is not None
-        assert keeper.stderr is not None
-        folder = keeper.stdout.readline().strip()
-        if not folder:
-            pytest.fail(f"PostgreSQL did not start:\n{keeper.stderr.read()}", pytrace=False)
-        server = PostgreSQL(Path(folder))
-        server._order(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(USER)))
-        yield server
-        keeper.stdin.close()
-        complaints = keeper.stderr.read()
-        assert keeper.wait() == 0, complaints
+    try:
+        with own_server(_programs(), _OPTIONS) as folder:
+            yield PostgreSQL(folder)
+    except NoServer as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 def _programs() -> Path:

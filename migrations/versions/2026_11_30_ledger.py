@@ -28,6 +28,10 @@ def upgrade() -> None:
         usage.add_column(sa.Column("is_posted", sa.Boolean(), server_default=sa.false(), nullable=False))
         usage.create_check_constraint(op.f("ck_usage_posted_when_final"), "NOT is_posted OR state = 'FINAL'")
     op.create_index("ix_usage_unposted", "usage", ["id"], sqlite_where=_UNPOSTED, postgresql_where=_UNPOSTED)
+    op.drop_index("ix_usage_cache_id_kind_state", "usage")
+    op.create_index(
+        "ix_usage_cache_id_kind_state_created_at", "usage", ["cache_id", "kind", "state", "created_at"]
+    )
     _extend_segments()
     _create_ledger()
     _freeze()
@@ -46,6 +50,8 @@ def downgrade() -> None:
         segments.drop_column("key_id")
         segments.drop_column("accrued_until")
     op.drop_index("ix_usage_unposted", "usage")
+    op.drop_index("ix_usage_cache_id_kind_state_created_at", "usage")
+    op.create_index("ix_usage_cache_id_kind_state", "usage", ["cache_id", "kind", "state"])
     with op.batch_alter_table("usage") as usage:
         usage.drop_constraint(op.f("ck_usage_posted_when_final"), type_="check")
         usage.drop_column("is_posted")
@@ -187,9 +193,6 @@ def _create_ledger() -> None:
         sa.ForeignKeyConstraint(["price_id"], ["prices.id"], name="fk_ledger_entries_price_id_prices"),
         sa.ForeignKeyConstraint(["key_id"], ["api_keys.id"], name="fk_ledger_entries_key_id_api_keys"),
         sa.ForeignKeyConstraint(
-            ["period"], ["billing_periods.month"], name="fk_ledger_entries_period_billing_periods"
-        ),
-        sa.ForeignKeyConstraint(
             ["project_id", "cache_id"],
             ["caches.project_id", "caches.id"],
             name="fk_ledger_entries_project_id_cache_id_caches",
@@ -203,7 +206,6 @@ def _create_ledger() -> None:
         sa.UniqueConstraint("project_id", "dedupe_key", name="uq_ledger_entries_project_id_dedupe_key"),
         sa.UniqueConstraint("project_id", "id", name="uq_ledger_entries_project_id_id"),
     )
-    op.create_index("ix_ledger_entries_hour", "ledger_entries", ["hour"])
     op.create_index("ix_ledger_entries_project_id_hour", "ledger_entries", ["project_id", "hour"])
     op.create_index("ix_ledger_entries_period_project_id", "ledger_entries", ["period", "project_id"])
     op.create_table(

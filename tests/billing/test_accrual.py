@@ -132,7 +132,7 @@ def test_a_clock_that_is_set_back_ends_nothing_before_what_is_posted(
         add_cache(session, project, "c", tokens=1000, start=T0, end=after(10 * HOUR))
     run(database, 2 * HOUR)
     with database.write() as session:
-        not_before = storage.last_posted(session, "c")
+        not_before = storage.last_event(session, "c")
         assert not_before == after(2 * HOUR)
         now = instant(session, ManualClock(after(HOUR)), not_before)
         storage.close(session, "c", now)

@@ -1,113 +1,76 @@
-"""However a cache lives and however the time is cut, its storage costs what exact fractions say, to the nano."""
+"""However a cache lives and however the time is cut, it costs what exact fractions say, to the nano: `bench billing`, in small."""
 
-import random
-from datetime import datetime
-from itertools import pairwise
+import ast
+from collections import Counter
+from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given, settings, strategies as st
 
-from billing import storage
-from billing.accrual import accrue
-from billing.charges import storage_charges
-from billing.meters import Meter
-from billing.periods import Period
-from billing.price_book import PriceBook
-from billing.prices import store
-from billing.report import Query, report
-from billing.timelines import Prices
-from billing.verify import verify
+from bench import billing as bench_billing
+from bench.billing import history as facts, in_database, in_memory
+from bench.billing.history import history
+from bench.billing.lives import Life, make_life, numbered_life
+from bench.billing.oracle import Oracle
 from models.session import Database
-from models.storage_segment import StorageSegment
-from tests.billing.lives import DAY, MODEL, Life, expected, instant, lives, make_life, prices
-from tests.billing.rows import add_cache, add_project, bring_up_to_date
-from tests.models.rows import clear
-
-LATER = 200 * DAY  # every life is over
+from tests.databases import Kind
 
 
-@settings(max_examples=500, deadline=None)
+@st.composite
+def lives(draw: st.DrawFn) -> Life:
+    return make_life(lambda low, high: draw(st.integers(low, high)))
+
+
+@settings(max_examples=300, deadline=None)
 @given(lives())
-def test_any_life_under_any_cut(life: Life) -> None:
-    check_in_memory(life)
+def test_any_life(life: Life) -> None:
+    assert in_memory.difference(life) is None
 
 
-def test_five_thousand_lives_under_random_cuts() -> None:
-    chance = random.Random(11)
-    for _ in range(5000):
-        check_in_memory(make_life(chance.randint))
+def test_ten_thousand_lives() -> None:
+    for number in range(10_000):
+        assert in_memory.difference(numbered_life("tests", number)) is None, number
 
 
-def test_fifty_lives_as_they_happen_in_each_database(database: Database, kind: str) -> None:
-    chance = random.Random(kind)  # others in each
-    for _ in range(50):
-        check_in_database(database, make_life(chance.randint), chance)
+def test_lives_as_they_happen_in_each_database(database: Database, kind: Kind) -> None:
+    for number in range(25):
+        assert in_database.difference(database, numbered_life(kind, number)) is None, number  # others in each
 
 
-def check_in_memory(life: Life) -> None:
-    segment = StorageSegment(
-        cache_id="c",
-        project_id="p",
-        key_id="k",
-        model=MODEL,
-        token_count=life.tokens,
-        started_at=instant(life.start),
-        ends_at=instant(life.end()),
-        accrued_until=instant(life.start),
-    )
-    known = Prices(prices(life.changes))
-    edges = [life.start - DAY, *life.cuts, LATER]
-    quantity_so_far = owed_so_far = 0
-    for start, end in pairwise(edges):
-        charges = storage_charges(segment, instant(start), instant(end), known)
-        quantity_so_far += sum(charge.quantity for charge in charges)
-        owed_so_far += sum(charge.amount_nano_usd for charge in charges)
-        assert (quantity_so_far, owed_so_far) == expected(life, end)
-    whole = storage_charges(segment, instant(edges[0]), instant(LATER), known)
-    assert sum(charge.amount_nano_usd for charge in whole) == owed_so_far
-    assert len({charge.dedupe_key for charge in whole}) == len(whole)
+def test_the_oracle_shares_nothing_with_what_it_checks() -> None:
+    folder = Path(str(bench_billing.__file__)).parent
+    for name in ("oracle", "history", "lives", "months", "entries"):
+        tree = ast.parse((folder / f"{name}.py").read_text(encoding="utf-8"))
+        sources = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        sources += [
+            each.name for node in ast.walk(tree) if isinstance(node, ast.Import) for each in node.names
+        ]
+        packages = {source.partition(".")[0] for source in sources}
+        assert packages & {"billing", "models", "caching", "core", "sqlalchemy"} == set(), name
+        assert {source for source in sources if source.startswith("bench")} <= {
+            f"bench.billing.{each}" for each in ("entries", "history", "lives", "months")
+        }, name
 
 
-def check_in_database(database: Database, life: Life, chance: random.Random) -> None:
-    """Reports and accrual come at random, knowing only what was known then; no later event may change what was posted."""
-    clear(database)
-    with database.write() as session:
-        project_id = add_project(session, "p")
-        add_cache(
-            session,
-            project_id,
-            "c",
-            tokens=life.tokens,
-            model=MODEL,
-            start=instant(life.start),
-            end=instant(life.start + life.planned),
-        )
-    ends = {at: (new_life, end) for at, new_life, end in life.ends()}
-    announced = {change.at - change.stored_before for change in life.changes}
-    for at in sorted({life.start, *life.cuts, *ends, *announced, LATER}):
-        known = [change for change in life.changes if change.at - change.stored_before <= at]
-        with database.write() as session:
-            store(session, PriceBook("life", tuple(prices(known))), instant(at))
-        if at < life.start:
-            continue
-        if chance.random() < 0.5:
-            with database.write() as session:
-                accrue(session, instant(at), 10)
-        assert billed(database, instant(at)) == expected(life, at)
-        if at in ends:
-            new_life, ends_at = ends[at]
-            with database.write() as session:
-                if new_life is None:
-                    storage.close(session, "c", instant(ends_at))
-                else:
-                    storage.move_end(session, "c", instant(ends_at))
-    bring_up_to_date(database, instant(LATER))
-    assert billed(database, instant(LATER)) == expected(life, LATER)
-    with database.read() as session:
-        assert [each for each in verify(session, instant(LATER)) if each.check != "segments_are_lives"] == []
-
-
-def billed(database: Database, now: datetime) -> tuple[int, int]:
-    with database.read() as session:
-        made = report(session, Query(Period(instant(-2 * DAY), instant(LATER + DAY))), now)
-    line = made.total.lines[Meter.CACHE_STORAGE_TOKEN_SECONDS]
-    return line.quantity, line.amount_nano_usd
+def test_lives_have_everything_that_can_happen() -> None:
+    seen: Counter[str] = Counter()
+    for number in range(2_000):
+        life = numbered_life("tests", number)
+        clocks = [step.at for step in life.steps]
+        seen["set back"] += clocks != sorted(clocks)
+        seen["overrides"] += any(change.project == "own" for change in life.changes)
+        seen["ends"] += any(change.until is not None for change in life.changes)
+        oracle = Oracle(life)
+        for happened in history(life):
+            for fact in happened:
+                seen[type(fact).__name__] += 1
+                oracle.take(fact)
+                if isinstance(fact, facts.Used):
+                    seen["explicit"] += fact.named > 0
+                    seen["implicit"] += fact.implicit > 0
+                    seen["duplicates"] += fact.times > 1
+        names = oracle.record.items()
+        seen["corrections"] += sum(name.startswith("correction") for name, _ in names)
+        seen["late"] += sum(each.is_correction and not name.startswith("correction") for name, each in names)
+    expected = {"set back", "overrides", "ends", "explicit", "implicit", "duplicates", "corrections", "late"}
+    expected |= {kind.__name__ for kind in facts.Fact.__args__}
+    assert {what: seen[what] for what in expected if seen[what] < 10} == {}

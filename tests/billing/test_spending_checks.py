@@ -3,6 +3,7 @@
 import pytest
 from sqlalchemy import text
 
+from bench.database import unguarded
 from billing.credit import grant, set_prepaid
 from billing.limits import set_limit
 from billing.usage import finalise
@@ -19,7 +20,6 @@ from tests.billing.rows import (
     key_of,
     reserve,
 )
-from tests.models.rows import unguarded
 
 NOW = after(60)
 

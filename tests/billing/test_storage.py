@@ -27,8 +27,8 @@ class TestLastPosted:
         self, database: Database, project: str
     ) -> None:
         with database.write() as session:
-            assert storage.last_posted(session, "c") == T0
-            assert storage.last_posted(session, "other") is None
+            assert storage.last_event(session, "c") == T0
+            assert storage.last_event(session, "other") is None
 
 
 class TestMoveEnd:

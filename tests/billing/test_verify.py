@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
+from bench.database import unguarded
 from billing import charges
 from billing.meters import Meter
 from billing.prices import store
@@ -26,7 +27,6 @@ from tests.billing.rows import (
     joined,
     write,
 )
-from tests.models.rows import unguarded
 
 NOW = T0 + timedelta(hours=5)
 

@@ -359,6 +359,14 @@ class TestDelete:
         assert scene.segment(cache) == (START, last)
         assert scene.row(cache).ended_at == last
 
+    def test_a_clock_that_was_set_back_ends_no_cache_before_it_was_last_used(self, scene: Scene) -> None:
+        cache = scene.active()
+        last = scene.clock.advance(20)
+        scene.acquire(cache)
+        scene.clock.advance(-10)
+        scene.delete(cache)
+        assert scene.segment(cache) == (START, last)
+
 
 def deleted(scene: Scene) -> Cache:
     cache = scene.active()

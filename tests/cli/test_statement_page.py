@@ -7,6 +7,7 @@ from math import cbrt
 import matplotlib as mpl
 import pytest
 
+from bench.database import clear
 from billing.closing import close_month
 from billing.corrections import correct
 from billing.meters import Meter
@@ -35,7 +36,6 @@ from tests.billing.rows import (
     write,
 )
 from tests.cli.pages import Page
-from tests.models.rows import clear
 
 MAY = datetime(2026, 5, 1, tzinfo=UTC)
 EVIL = '"><script>alert(1)</script><img src=//evil.example/x onerror=alert(2)> $x^{$ ${{7*7}} 文件 \x00\x1b\u202e'

@@ -96,6 +96,7 @@ class Truth:
             Meter.INPUT_TOKENS: sum(each.input_tokens for each in owed),
             Meter.OUTPUT_TOKENS: sum(each.output_tokens for each in owed),
             Meter.CACHE_READ_TOKENS: sum(each.cache_read_tokens for each in owed),
+            Meter.IMPLICIT_CACHE_READ_TOKENS: 0,
             Meter.CACHE_WRITE_TOKENS: sum(self.writes.values()),
             Meter.CACHE_STORAGE_TOKEN_SECONDS: sum(
                 each.token_count * (_second(min(each.ends_at, as_of)) - _second(each.started_at))

@@ -1,23 +1,18 @@
 """A migrated database in a file, somebody who may own caches in it, and rows that every check accepts."""
 
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-import models.tables  # noqa: F401 -- makes every table known to Base
 from billing.price_book import load_price_book
 from billing.prices import store
 from core.ids import new_cache_id, new_key_id, new_request_id
 from models.api_key import ApiKey, Scope, insert_api_key
-from models.base import Base
 from models.cache import Cache, CacheState
 from models.project import create_project
 from models.schema import upgrade
@@ -51,32 +46,6 @@ FAILED: dict[str, object] = _ENDED | {
 def open_database(path: Path, pool_size: int = 4) -> Database:
     path.write_bytes(_migrated())
     return Database(sqlite_url(path), pool_size)
-
-
-def clear(database: Database) -> None:
-    """Remove every row, those that the database itself keeps from being removed too."""
-    with database.write() as session, unguarded(session):
-        for table in reversed(Base.metadata.sorted_tables):
-            session.execute(table.delete())
-
-
-@contextmanager
-def unguarded(session: Session) -> Iterator[None]:
-    """Without the triggers that refuse to change the books, until the unit ends or this does."""
-    guarded = ("ledger_entries", "billing_periods")
-    if session.get_bind().dialect.name == "postgresql":
-        for table in guarded:
-            session.execute(text(f"ALTER TABLE {table} DISABLE TRIGGER USER"))
-        yield
-        for table in guarded:
-            session.execute(text(f"ALTER TABLE {table} ENABLE TRIGGER USER"))
-        return
-    triggers = session.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")).all()
-    for name, _ in triggers:
-        session.execute(text(f"DROP TRIGGER {name}"))
-    yield
-    for _, statement in triggers:
-        session.connection().exec_driver_sql(statement)
 
 
 def add_example_prices(session: Session) -> None:

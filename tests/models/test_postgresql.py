@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, text
 
+from bench.database import clear
 from core.errors import DatabaseLocked, SettingsInvalid
 from models.postgresql import postgresql_url
 from models.session import Database
-from tests.models.rows import clear
 from tests.postgresql import PostgreSQL
 
 

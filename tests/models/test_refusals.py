@@ -9,11 +9,12 @@ from sqlalchemy import URL, text
 from sqlalchemy.exc import DBAPIError
 
 import models.postgresql
+from bench.database import clear
 from core.errors import Unavailable
 from models.project import create_project, list_projects, lock_project
 from models.session import Database
 from tests.fakes.clock import START
-from tests.models.rows import add_customer, add_key, clear, open_database
+from tests.models.rows import add_customer, add_key, open_database
 from tests.postgresql import PostgreSQL
 
 # What the server would say in the words of its own.

@@ -4,9 +4,9 @@ import pytest
 from sample_month import END
 from sample_statement import SAMPLE, sample_page
 
+from bench.database import clear
 from models.session import Database
 from tests.billing.rows import faults
-from tests.models.rows import clear
 
 
 @pytest.fixture

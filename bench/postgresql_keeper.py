@@ -1,6 +1,7 @@
 """Keeps a private PostgreSQL server for as long as its standard input is open, then stops it and removes its folder.
 
-A program of its own: the input ends with the test run, however that ends, so no server outlives one.
+A program of its own: the input ends with the run that needs the server, however that ends, so no server outlives one.
+Called with the folder of PostgreSQL's programs and with options of the server, name=value. It imports nothing of ours.
 """
 
 import os
@@ -12,25 +13,11 @@ import tempfile
 from pathlib import Path
 
 _RUNS_AS = "postgres"  # where we are root, which PostgreSQL refuses to be
-# It is thrown away in minutes: nothing needs to reach the disk. Zone and collation are what a careless query trips over.
-_OPTIONS = {
-    "listen_addresses": "",
-    "unix_socket_permissions": "0777",
-    "fsync": "off",
-    "synchronous_commit": "off",
-    "full_page_writes": "off",
-    "wal_level": "minimal",
-    "max_wal_senders": "0",
-    "autovacuum": "off",
-    "jit": "off",
-    "max_connections": "200",
-    "deadlock_timeout": "100ms",
-    "timezone": "America/New_York",
-}
+_OPTIONS = ("listen_addresses=", "unix_socket_permissions=0777")
 
 
-def main(binaries: Path) -> int:
-    # Ctrl-C is for the test run: our input tells us when it has ended.
+def main(binaries: Path, options: list[str]) -> int:
+    # Ctrl-C is for the run that we serve: our input tells us when it has ended.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     folder = Path(tempfile.mkdtemp(prefix="headstart-postgresql-"))
@@ -39,9 +26,9 @@ def main(binaries: Path) -> int:
         if os.geteuid() == 0:
             shutil.chown(folder, _RUNS_AS, _RUNS_AS)
         _run(folder, binaries / "initdb", *_initdb_arguments(binaries))
-        options = " ".join(f"-c {name}='{value}'" for name, value in _OPTIONS.items())
+        settings = " ".join(f"-c {name}='{value}'" for name, _, value in map(_split, [*_OPTIONS, *options]))
         start = ["start", "--wait", "--silent", "--log", f"{folder}/log"]
-        _run(folder, binaries / "pg_ctl", *start, "--options", f"-k {folder} {options}")
+        _run(folder, binaries / "pg_ctl", *start, "--options", f"-k {folder} {settings}")
         try:
             sys.stdout.write(f"{folder}\n")
             sys.stdout.flush()
@@ -53,9 +40,15 @@ def main(binaries: Path) -> int:
     return 0
 
 
+def _split(option: str) -> tuple[str, str, str]:
+    return option.partition("=")
+
+
 def _initdb_arguments(binaries: Path) -> list[str]:
     arguments = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C.UTF-8"]
-    version = subprocess.run([binaries / "initdb", "--version"], check=True, capture_output=True, text=True)
+    version = subprocess.run(  # noqa: S603 - PostgreSQL's
+        [binaries / "initdb", "--version"], check=True, capture_output=True, text=True
+    )
     if int(version.stdout.split()[2].split(".")[0]) >= 15:
         arguments += ["--locale-provider=icu", "--icu-locale=en-US"]
     return [*arguments, "--no-sync", "--no-instructions"]
@@ -65,7 +58,7 @@ def _run(folder: Path, program: Path, *arguments: str) -> None:
     """Run one of PostgreSQL's programs on the data in the folder, as the folder's owner."""
     owner = folder.stat()
     is_root = os.geteuid() == 0
-    subprocess.run(
+    subprocess.run(  # noqa: S603 - PostgreSQL's
         [program, *arguments],
         check=True,
         stdin=subprocess.DEVNULL,
@@ -79,4 +72,4 @@ def _run(folder: Path, program: Path, *arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,1 @@
+"""Random lives of caches against an oracle that shares nothing with what it checks."""

@@ -1,0 +1,317 @@
+"""Public cases of charges that were lost, doubled or put into the wrong period, each through ours; docs/billing-cases.md lists all."""
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import URL, text
+from sqlalchemy.exc import IntegrityError
+
+from billing import usage
+from billing.accrual import accrue
+from billing.bookkeeping import keep_books
+from billing.charges import usage_charges
+from billing.closing import close_month
+from billing.ledger import post
+from billing.meters import Meter
+from billing.periods import Period
+from billing.prices import load_prices
+from core.errors import PriceMissing
+from core.settings import Settings
+from models import schema
+from models.billing_period import list_periods
+from models.ledger_entry import EntryKind
+from models.session import Database
+from models.usage import UsageState, find_usage, void_of_dead
+from tests.billing.bills import USD, bill, entries, quantities, total
+from tests.billing.rows import (
+    PRICES,
+    T0,
+    add_cache,
+    add_prices,
+    add_project,
+    after,
+    book,
+    bring_up_to_date,
+    faults,
+    generate,
+    reserve,
+    write,
+)
+from tests.fakes.clock import ManualClock
+
+APRIL = datetime(2026, 4, 1, tzinfo=UTC)
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
+BEFORE_LEDGER = "5e0d9a3c7b18"
+
+
+@pytest.fixture
+def project(database: Database) -> str:
+    with database.write() as session:
+        add_prices(session, book())
+        return add_project(session, "p")
+
+
+def at_once(work: Callable[[], object], times: int = 5) -> None:
+    failures: list[Exception] = []
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - told below
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(times)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_a_migration_does_not_change_what_was_kept_so_far(empty_url: URL) -> None:
+    """getlago/lago-api#2118: the level that was carried over was wrong after a migration. The bill of a database that goes back
+    to before the ledger and comes up again is the same, and reconciles before and after.
+    """
+    database = Database(empty_url, pool_size=2)
+    schema.upgrade(database)
+    with database.write() as session:
+        add_prices(session, book())
+        project_id = add_project(session, "p")
+        add_cache(session, project_id, "c", tokens=777, start=after(0.5), end=after(9000))
+        write(session, project_id, "c", tokens=777, at=after(0.5))
+        generate(
+            session, project_id, "r", prompt=800, cached=777, implicit=5, cache_id="c", output=3, at=after(7)
+        )
+    bring_up_to_date(database, after(5000))
+    before = quantities(bill(database, now=after(5000))), total(database, now=after(5000))
+    assert faults(database, after(5000)) == []
+    schema.downgrade(database, BEFORE_LEDGER)
+    schema.upgrade(database)
+    bring_up_to_date(database, after(5000))
+    assert (quantities(bill(database, now=after(5000))), total(database, now=after(5000))) == before
+    assert faults(database, after(5000)) == []
+    database.dispose()
+
+
+def test_duplicates_are_not_counted_until_a_store_has_merged_them(database: Database, project: str) -> None:
+    """getlago/lago-api#4725, getlago/lago-api#5359, getlago/lago-api#5416, getlago/lago-api#4260: a store that removes duplicates
+    some time counted them meanwhile. Ours are refused as they are written, whoever writes at once.
+    """
+    with database.write() as session:
+        reserve(session, project, "r", prompt=10)
+        row = find_usage(session, "r")
+        assert row is not None
+        session.expunge(row)
+        row.occurred_at = T0
+        charges = usage_charges(row, load_prices(session))
+
+    def work() -> None:
+        with database.write() as session:
+            post(session, charges, T0)
+
+    at_once(work)
+    assert [entry.dedupe_key for entry in entries(database)] == ["r:input_tokens"]
+    assert total(database, now=T0) == 1_000
+    with pytest.raises(IntegrityError), database.write() as session:
+        session.execute(
+            text(
+                "INSERT INTO ledger_entries (project_id, dedupe_key, kind, debit, credit, meter, price_id, key_id, model, hour, "
+                "period, quantity, amount_nano_usd, without_cache_nano_usd, posted_at) SELECT project_id, dedupe_key, kind, debit, "
+                "credit, meter, price_id, key_id, model, hour, period, quantity, 1, 1, posted_at FROM ledger_entries"
+            )
+        )
+
+
+def test_what_was_accepted_is_not_left_out_of_the_bill(database: Database, project: str) -> None:
+    """getlago/lago#637: events were accepted with 200 and never summed. A settled request is in the next report, before anything is
+    rolled up; and an owed row that the ledger lacks is found.
+    """
+    with database.write() as session:
+        generate(session, project, "r", prompt=10, output=0)
+    assert total(database, now=T0) == 1_000
+    with database.write() as session:
+        reserve(session, project, "lost", prompt=10)
+        session.execute(
+            text(
+                "UPDATE usage SET state = 'FINAL', occurred_at = created_at, end_reason = 'STOP' WHERE id = 'lost'"
+            )
+        )
+    assert "owed_usage_is_posted: usage lost: it is owed and not in the ledger" in faults(database, after(1))
+    bring_up_to_date(database, after(60))
+    assert total(database, now=after(60)) == 2_000
+
+
+def test_parts_of_a_second_do_not_split_a_bill_in_two(database: Database, project: str) -> None:
+    """openmeterio/openmeter#3149: periods that began within a second made two invoices of one. Storage has whole seconds and whole
+    hours: however often and at whatever moment it is posted, an hour of a cache is one entry.
+    """
+    with database.write() as session:
+        add_cache(session, project, "c", tokens=1000, start=after(0.9), end=after(7200.1))
+    for seconds in (3599.999999, 3600.000001, 3600.5, 7200.05, 7200.1, 7200.9):
+        with database.write() as session:
+            accrue(session, after(seconds), 10)
+    assert [(entry.hour, entry.quantity) for entry in entries(database)] == [
+        (T0, 3_600_000),
+        (T0 + HOUR, 3_600_000),
+    ]
+    assert total(database, now=after(9999)) == 2_000_000
+
+
+def test_an_instant_at_the_edge_picks_the_right_lines(database: Database, project: str) -> None:
+    """openmeterio/openmeter#2191: lines were picked as of the wrong instant. Periods are half-open: what occurs a second before
+    an edge belongs to the one, what occurs at it or a second after to the other, and nothing to both.
+    """
+    with database.write() as session:
+        for name, at in (("a", APRIL - SECOND), ("b", APRIL), ("c", APRIL + SECOND)):
+            generate(session, project, name, prompt=10 ** (ord(name) - ord("a")), output=0, at=at)
+    march, april = Period(T0, APRIL), Period(APRIL, APRIL + 24 * HOUR)
+    assert quantities(bill(database, period=march)) == {Meter.INPUT_TOKENS: 1}
+    assert quantities(bill(database, period=april)) == {Meter.INPUT_TOKENS: 110}
+    assert [(entry.period, entry.quantity) for entry in entries(database)] == [
+        ("2026-03", 1),
+        ("2026-04", 10),
+        ("2026-04", 100),
+    ]
+
+
+def test_what_is_late_is_late_and_what_is_in_time_is_not(database: Database, project: str) -> None:
+    """openmeterio/openmeter#4179: the test for what came after the cut-off had stored it before. Here the month is seen open
+    while the first is posted, and closed while the second is.
+    """
+    now = APRIL + 2 * HOUR
+    with database.write() as session:
+        generate(session, project, "in time", prompt=10, output=0, at=APRIL - SECOND)
+        reserve(session, project, "late", prompt=100, at=APRIL - SECOND)
+        row = find_usage(session, "late")
+        assert row is not None
+        session.expunge(row)
+    assert [(entry.kind, entry.period) for entry in entries(database)] == [(EntryKind.USAGE, "2026-03")]
+    with database.write() as session:
+        assert close_month(session, "2026-03", now).amount_nano_usd == 1_000
+    with database.write() as session:
+        assert [each.state.value for each in list_periods(session)] == ["CLOSED"]
+        row.occurred_at = APRIL - SECOND
+        assert post(session, usage_charges(row, load_prices(session)), now) == 1
+    late = entries(database)[1]
+    assert (late.kind, late.period, late.hour) == (EntryKind.CORRECTION, "2026-04", APRIL - HOUR)
+    with database.read() as session:
+        assert list_periods(session)[0].amount_nano_usd == 1_000
+
+
+def test_a_client_that_hangs_up_loses_no_spend_and_a_zero_is_no_estimate(
+    database: Database, project: str
+) -> None:
+    """BerriAI/litellm#14457, #13245, #35958, #33736, #37558, #36008 and #37992: hanging up lost or cut spend, and an explicit zero
+    was replaced by an estimate. A row is reserved at admission; what was put out until then is charged; 0 is a value; and what a
+    process leaves behind that died is void, by the next start.
+    """
+    with database.write() as session:
+        for name in ("cancelled", "nothing", "orphan"):
+            reserve(session, project, name, prompt=50)
+        assert usage.finalise(session, "cancelled", 1, 7, after(1), "CANCELLED")
+        assert usage.finalise(session, "nothing", 1, 0, after(1), "CANCELLED")
+    assert quantities(bill(database, now=after(2))) == {Meter.INPUT_TOKENS: 100, Meter.OUTPUT_TOKENS: 7}
+    with database.write() as session:
+        assert void_of_dead(session, "the next", after(60)) == 1
+        assert not usage.finalise(session, "orphan", 1, 9, after(61), "STOP")
+    assert total(database, now=after(61)) == 100 * 100 + 7 * 400
+
+
+def test_a_failure_before_the_commit_loses_no_spend(database: Database, project: str) -> None:
+    """BerriAI/litellm#33872, BerriAI/litellm#35531: a queue was emptied before its rows were committed. Row and charge are one unit: it
+    fails whole, and the same end can be told again.
+    """
+    with database.write() as session:
+        reserve(session, project, "r", prompt=10)
+
+    def fail() -> None:
+        with database.write() as session:
+            assert usage.finalise(session, "r", 1, 3, after(1), "STOP")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert entries(database) == []
+    with database.write() as session:
+        row = find_usage(session, "r")
+        assert row is not None
+        assert row.state is UsageState.RESERVED
+        assert usage.finalise(session, "r", 1, 3, after(2), "STOP")
+    assert total(database, now=after(2)) == 10 * 100 + 3 * 400
+
+
+def test_sums_do_not_drift_apart_between_processes(database: Database, project: str) -> None:
+    """BerriAI/litellm#28247, #30460, #34238 and #30039: counters beside the database grew or fell between processes. What is owed is
+    only in the database: two processes that charge at once see one sum.
+    """
+    other = Database(database._engine.url, pool_size=4)
+    numbers = iter(range(1000))
+    lock = threading.Lock()
+
+    def work() -> None:
+        for home in (database, other) * 5:
+            with lock:
+                name = f"r{next(numbers)}"
+            with home.write() as session:
+                generate(session, project, name, prompt=10, output=0)
+
+    at_once(work)
+    for home in (database, other):
+        bring_up_to_date(home, after(60))
+        assert total(home, now=after(60)) == 5 * 10 * 1_000
+    assert faults(other, after(60)) == []
+    other.dispose()
+
+
+def test_twelve_dollars_do_not_become_twenty_four_when_an_end_is_told_again(
+    database: Database, project: str
+) -> None:
+    """aws-samples/sample-agentic-ai-acceleration-kr#79: a message that was handled before it was acknowledged came again, and 12 USD
+    became 24. The end of a request counts once, its charge is posted once, and what is rolled up is only what was appended.
+    """
+    tokens = 12 * USD * 10**6 // PRICES[Meter.OUTPUT_TOKENS]
+    with database.write() as session:
+        reserve(session, project, "r", prompt=0)
+    for delivery in range(3):
+        with database.write() as session:
+            assert usage.finalise(session, "r", 1, tokens, after(1), "STOP") == (delivery == 0)
+            row = find_usage(session, "r")
+            assert row is not None
+            post(session, usage_charges(row, load_prices(session)), after(1))
+        bring_up_to_date(database, after(60))
+        assert total(database, now=after(60)) == 12 * USD
+    assert faults(database, after(60)) == []
+
+
+def test_five_servers_do_not_post_the_same_hour_five_times(database: Database, project: str) -> None:
+    """BerriAI/litellm#7389: each of five processes sent the spend report. Scheduled work has keys made of the facts: five that keep the
+    books at once post and roll up each hour once.
+    """
+    with database.write() as session:
+        for number in range(7):
+            add_cache(session, project, f"c{number}", tokens=1000, start=T0, end=after(99 * 3600))
+        generate(session, project, "r", prompt=10, output=0)
+    at_once(lambda: keep_books(database, ManualClock(after(5 * 3600))))
+    assert len(entries(database)) == 7 * 5 + 1
+    assert total(database, now=after(5 * 3600)) == 7 * 5 * 1_000_000 + 1_000
+    assert faults(database, after(5 * 3600)) == []
+
+
+def test_no_configuration_turns_charging_off_silently(database: Database, project: str) -> None:
+    """BerriAI/litellm#19163: a combination of settings stopped spend from being written, and nothing said so. Ours has no setting for
+    it; a request that cannot be charged does not become owed, and fails where it can be seen.
+    """
+    with database.write() as session:
+        reserve(session, project, "r", prompt=10)
+    with database.write() as session:
+        session.execute(text("DELETE FROM prices"))
+    with pytest.raises(PriceMissing), database.write() as session:
+        usage.finalise(session, "r", 1, 3, after(1), "STOP")
+    with database.read() as session:
+        row = find_usage(session, "r")
+        assert row is not None
+        assert row.state is UsageState.RESERVED
+    words = ("disable", "billing", "spend", "charge", "ledger", "usage")
+    assert [name for name in Settings.model_fields if any(word in name for word in words)] == []
