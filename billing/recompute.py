@@ -5,6 +5,7 @@ It shares no query, no price lookup and no arithmetic with what posts, and is sl
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
@@ -95,9 +96,10 @@ def _charges(
 ) -> Iterator[tuple[Place, tuple[int, int, int]]]:
     usage = select(Usage).where(Usage.project_id == project_id, Usage.occurred_at >= since)
     usage = usage.execution_options(yield_per=5_000)
-    for row in session.scalars(usage):
-        if row.state == UsageState.FINAL:
-            yield from _charges_of_usage(row, prices)
+    with closing(session.scalars(usage)) as rows:
+        for row in rows:
+            if row.state == UsageState.FINAL:
+                yield from _charges_of_usage(row, prices)
     segments = select(StorageSegment).where(
         StorageSegment.project_id == project_id, StorageSegment.ends_at >= since
     )

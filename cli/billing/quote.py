@@ -20,7 +20,6 @@ from core.clock import SystemClock, instant
 from core.errors import InvalidArgument
 from core.settings import Settings, load_settings
 from models.project import get_project_named
-from workers.engine.loading.source import served_name
 
 ROUTE = "/headstart/v1/billing/quote"
 
@@ -97,6 +96,8 @@ def _life(settings: Settings, ttl: int | None) -> int:
 def _from_prices(
     settings: Settings, use: dict[str, int], seconds: int, model: str | None, project: str | None
 ) -> dict[str, Any]:
+    from workers.engine.loading.source import served_name  # noqa: PLC0415 - other commands need no engine
+
     with open_database(settings) as database, database.read() as session:
         start = instant(session, SystemClock())
         plan = Plan(

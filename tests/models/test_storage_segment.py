@@ -74,7 +74,7 @@ def test_an_end_moves_and_never_before_what_is_posted(database: Database, custom
         row = lock_segment(session, "c1")
         assert row is not None
         move_end(session, row, after(4))
-    with database.read() as session:
+    with database.write() as session:
         row = lock_segment(session, "c1")
         assert row is not None
     with pytest.raises(IntegrityError, match="accrued_within"), database.write() as session:
