@@ -91,8 +91,11 @@ def finalise(
 def charge_unposted(session: Session, now: datetime, limit: int) -> int:
     """Charge up to `limit` owed rows that the ledger does not have: those of a database from before it had one."""
     unposted = rows.lock_unposted(session, limit)
+    if not unposted:
+        return 0
+    prices = load_prices(session)
+    post(session, [charge for row in unposted for charge in usage_charges(row, prices)], now)
     for row in unposted:
-        post(session, usage_charges(row, load_prices(session)), now)
         row.is_posted = True
     session.flush()
     return len(unposted)
