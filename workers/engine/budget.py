@@ -53,7 +53,11 @@ class Budget:
         return None
 
     def refuse_sequence(self, sequence: Sequence) -> AppError | None:
-        """What can never fit beside what cannot be moved is refused; what does not fit now waits."""
+        """What can never fit beside what cannot be moved is refused, as is what asks nothing; what does not fit now waits."""
+        if not sequence.token_ids:
+            return InvalidArgument(
+                "There is nothing to answer: the prompt has no token behind the cache.", field="contents"
+            )
         count, seats = len(sequence.candidates), self._config.max_running_requests
         if count > seats:
             return InvalidArgument(

@@ -22,7 +22,7 @@ class ModelShape:
 class EngineConfig:
     """fingerprint: of the model whose KV it is. arena_bytes: memory for KV blocks. tail_tokens: capacity of one private tail. pinned_share: part of the arena that
     pins may take, so that they never starve ordinary requests. prefill_stretch: how much longer than decode alone a step may
-    take for prefill beside it (`Pace`); None: always as much as a whole chunk takes."""
+    take for prefill beside it (`Pace`), but for a burst of questions (`Shares`); None: always as much as a whole chunk takes."""
 
     device: torch.device
     dtype: torch.dtype

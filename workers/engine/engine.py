@@ -70,7 +70,7 @@ class Engine:
             host,
             disk,
             Moves(self._leave),
-            lambda: self._scheduler.pace.token_s,
+            lambda: self._scheduler.shares.pace.token_s,
             time.monotonic,
         )
         self._room = Room(self._tree, self._segments, self._tails, self._residence, config)
@@ -298,7 +298,9 @@ class Engine:
         started = time.perf_counter()
         packed_logits = self.model.forward(step)
         seconds = time.perf_counter() - started
-        self._scheduler.pace.observe(seconds, step.decode_count, step.token_ids.numel() - step.decode_count)
+        self._scheduler.shares.pace.observe(
+            seconds, step.decode_count, step.token_ids.numel() - step.decode_count
+        )
         logits = iter(packed_logits)
         self.counters.steps += 1
         self._count_memory(step, packed_logits)

@@ -1,20 +1,18 @@
 """Who is in the engine, and what runs next. Called on the engine thread only; no tensors."""
 
 import logging
-import math
 import time
 from collections.abc import Iterable
 from typing import Protocol
 
 from core.errors import AppError, Internal
 from workers.engine.arena import TailPool
-from workers.engine.blocks import BLOCK_TOKENS
 from workers.engine.config import EngineConfig
 from workers.engine.node import Node
-from workers.engine.pace import Pace
 from workers.engine.residence import Residence
 from workers.engine.room import Left, Placing, Room
 from workers.engine.sequence import Build, Ending, Pin, Sequence
+from workers.engine.shares import Shares
 from workers.engine.step import Row
 
 log = logging.getLogger(__name__)
@@ -39,10 +37,8 @@ class Scheduler:
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
         self._leaving: list[Sequence] = []
-        self._builds_first = False
         self._is_kv_awaited = False  # whether somebody waits for KV that a build or a transfer brings
-        self._is_rebuilding = False  # whether the step before carried a rebuild that nobody waits for
-        self.pace = Pace(config.prefill_chunk_tokens, config.prefill_stretch or math.inf)
+        self.shares = Shares(config)
 
     @property
     def tail_token_count(self) -> int:
@@ -157,46 +153,20 @@ class Scheduler:
         _end_all(sequence, end, Ending.FAILED, Internal(f"The engine failed: {error}"))
 
     def next_rows(self) -> list[tuple[Build | Sequence, Row]]:
-        """All decode rows, then prefill rows of at most one chunk together.
-
-        Builds and prompts go first in turn; a rebuild that nobody waits for stands back every other step for whoever does.
-        """
-        decoding = [s for s in self._running if s.is_decoding]
-        work: list[tuple[Build | Sequence, Row]] = []
+        """All decode rows, then prefill rows of at most one chunk together. Of the builds that have room one is computed at a time."""
         for sequence in self._running:
             if sequence.tail_length == self._tails.capacity:
                 self._room.spill(sequence)
-        work += [(sequence, sequence.row(1, self._tails.capacity)) for sequence in decoding]
-        prompts: list[Build | Sequence] = [s for s in self._running if not s.is_decoding]
-        placed = sorted(
-            (b for b in self._builds.values() if b.has_room),
-            key=lambda b: not (b.is_urgent or self._is_kv_awaited),
+        decoding = [s for s in self._running if s.is_decoding]
+        placed = [b for b in self._builds.values() if b.has_room]
+        build = min(placed, key=lambda b: not (b.is_urgent or self._is_kv_awaited), default=None)
+        work: list[tuple[Build | Sequence, Row]] = [(s, s.row(1, self._tails.capacity)) for s in decoding]
+        work += self.shares.next_rows(
+            [s for s in self._running if not s.is_decoding],
+            build,
+            is_awaited=self._is_kv_awaited or (build is not None and build.is_urgent),
+            decode_count=len(decoding),
         )
-        builds: list[Build | Sequence] = [*placed[:1]]
-        is_background = bool(placed) and not (placed[0].is_urgent or self._is_kv_awaited)
-        if is_background and self._is_rebuilding and self._running:
-            builds = []
-        self._is_rebuilding = is_background and bool(builds)
-        self._builds_first = not self._builds_first
-        if not (builds or prompts):
-            return work
-        paced, largest = self.pace.chunk_tokens(len(decoding)), self.pace.largest
-        first, *others = [*builds, *prompts] if self._builds_first else [*prompts, *builds]
-        # The first keeps half the chunk. Questions are not paced: all at once they cost answers one long step, in pieces many steps.
-        kept = min(_missing(first), paced - paced // 2)
-        questions = sum(
-            _missing(item) for item in prompts if item is not first and _missing(item) <= BLOCK_TOKENS
-        )
-        shared = max(paced - kept, min(questions, largest - kept))
-        given = 0
-        # The shortest come first, so that a question does not wait for a document.
-        for item in [*sorted(others, key=_missing), first]:
-            share = max(paced, kept + given) - given if item is first else shared - given
-            if share == 0:
-                continue
-            row = item.row(share) if isinstance(item, Build) else item.row(share, self._tails.capacity)
-            given += len(row.token_ids)
-            work.append((item, row))
         return sorted(work, key=lambda pair: not pair[1].is_decode)
 
     def advance(self, item: Build | Sequence, row: Row) -> None:
@@ -384,11 +354,6 @@ class Scheduler:
             for sequence in list(build.followers):
                 _end_all(sequence, end, ending, error)
         build.end(ending, error)
-
-
-def _missing(item: Build | Sequence) -> int:
-    """Tokens whose KV it has to wait for."""
-    return len(item.token_ids) - item.computed
 
 
 def _end_all(sequence: Sequence, end: EndSequence, ending: Ending, error: AppError | None = None) -> None:

@@ -10,6 +10,7 @@ from tests.workers.engine.driving import NAMESPACE, Answer, Driver, assert_like_
 from tests.workers.engine.test_tiers import ANSWERED, BUILT, SCATTERED, files, restart
 from tests.workers.engine.tiny import FAMILIES, random_tokens
 from workers.engine.compaction import compact_one
+from workers.engine.pace import Pace
 from workers.engine.sequence import Ending
 
 STEM = random_tokens(900, seed=1)
@@ -21,6 +22,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "kv"
 
 
+@pytest.fixture
+def any_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a step may carry beside answers changes from step to step."""
+    dice = random.Random(5)
+    monkeypatch.setattr(
+        Pace,
+        "chunk_tokens",
+        lambda pace, decoding: dice.randint(1, pace.largest) if decoding else pace.largest,
+    )
+
+
+@pytest.mark.usefixtures("any_pace")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_anything_at_all_in_every_tier(drive: Drive, folder: Path, family: str) -> None:
     """Caches are made, deleted, demoted and promoted; then they are built again, found after a restart, and moved together."""
