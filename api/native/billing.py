@@ -8,15 +8,15 @@ from sqlalchemy.orm import Session
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api import page_tokens
 from api.auth import AnyCaller, Caller, check_scope
 from api.json_text import dump
-from api.native import page_tokens
 from api.native.asking import asked_project, page_size
 from api.native.queries import read_query
 from api.state import ApiState, api_state
 from billing.asking import parse_query
 from billing.report import Report, report
-from billing.report_json import report_json
+from billing.report_json import columns, report_json
 from core.clock import instant
 from models.api_key import Scope
 
@@ -50,11 +50,11 @@ def _make_page(session: Session, state: ApiState, caller: Caller, asked: dict[st
 
 def _page(made: Report, size: int, token: str | None, key: bytes) -> dict[str, Any]:
     """Groups after the one that the token names; the total is that of all pages."""
-    asked = [str(made.query.project_id), *report_json(made, {})["groupBy"]]
-    after = None if token is None else tuple(page_tokens.decode(key, asked, token))
+    about = ["report", str(made.query.project_id), *columns(made.query)]
+    after = None if token is None else tuple(page_tokens.decode(key, about, token, "pageToken"))
     rest = ((group, sums) for group, sums in made.groups.items() if after is None or group > after)
     groups = list(islice(rest, size + 1))
     body = report_json(made, dict(groups[:size]))
     if len(groups) > size:
-        body["nextPageToken"] = page_tokens.encode(key, asked, list(groups[size - 1][0]))
+        body["nextPageToken"] = page_tokens.encode(key, about, groups[size - 1][0])
     return body

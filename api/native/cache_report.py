@@ -7,9 +7,9 @@ from sqlalchemy.orm import Session
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api import page_tokens
 from api.auth import AnyCaller, Caller, check_scope
 from api.json_text import dump
-from api.native import page_tokens
 from api.native.asking import asked_project, page_size
 from api.native.queries import read_query
 from api.state import ApiState, api_state
@@ -44,21 +44,19 @@ def _make_page(session: Session, state: ApiState, caller: Caller, asked: dict[st
         now=now,
     )
     made = cache_report(session, query, now)
-    key, about = state.secret.derive(page_tokens.PURPOSE), [str(query.project_id), "caches"]
+    key, about = state.secret.derive(page_tokens.PURPOSE), ["caches", str(query.project_id)]
     token = asked.get("pageToken")
-    rest = _after(made, None if token is None else page_tokens.decode(key, about, token))
+    rest = _after(made, None if token is None else page_tokens.decode(key, about, token, "pageToken"))
     body = cache_report_json(made, cache_figures(session, rest[:size], now))
     if len(rest) > size:
-        body["nextPageToken"] = page_tokens.encode(
-            key, about, [str(each) for each in rest[size - 1].position]
-        )
+        body["nextPageToken"] = page_tokens.encode(key, about, rest[size - 1].position)
     return body
 
 
-def _after(made: CacheReport, last: list[str] | None) -> list[CacheSums]:
+def _after(made: CacheReport, last: list[Any] | None) -> list[CacheSums]:
     """The caches behind the last of a page. One whose figures have moved since may be shown again, or be passed over."""
     if last is None:
         return list(made.lines)
     net, project_id, cache_id = last
-    position: Position = (int(net), project_id, cache_id)
+    position: Position = (net, project_id, cache_id)
     return [line for line in made.lines if line.position > position]

@@ -9,6 +9,7 @@ from billing.closing import close_month
 from billing.corrections import correct as correct_entry
 from billing.money import usd
 from billing.verify import verify as find_faults
+from cli.billing.options import Json, OneProject, one_project_id
 from cli.database import open_database
 from cli.progress import task_progress
 from cli.tables import instant_text, print_json, print_table
@@ -16,9 +17,6 @@ from core.clock import SystemClock, format_instant, instant
 from core.settings import load_settings
 from models.billing_period import BillingPeriod, list_periods
 from models.ledger_entry import LedgerEntry, list_entries
-from models.project import get_project_named
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def verify(*, as_json: Json = False) -> None:
@@ -43,7 +41,7 @@ def post() -> None:
 
 
 def entries(
-    project: Annotated[str | None, typer.Option(help="Only this project, by name or id.")] = None,
+    project: OneProject = None,
     cache: Annotated[str | None, typer.Option(help="Only this cache, by its id.")] = None,
     after: Annotated[int, typer.Option(help="Only entries after this one.")] = 0,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 1_000,
@@ -52,7 +50,7 @@ def entries(
 ) -> None:
     """List entries of the ledger in the order in which they were posted."""
     with open_database(load_settings()) as database, database.read() as session:
-        project_id = None if project is None else get_project_named(session, project).id
+        project_id = one_project_id(session, project)
         cache_id = None if cache is None else cache.removeprefix("cachedContents/")
         found = list_entries(session, project_id, after, limit, cache_id)
     if as_json:

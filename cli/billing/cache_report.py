@@ -10,12 +10,12 @@ from billing.break_even import rounded
 from billing.cache_report import SUBJECTS, CacheFigures, cache_figures, cache_report
 from billing.cache_report_json import cache_report_json
 from billing.money import usd
+from cli.billing.options import OneProject, one_project_id, project_names
 from cli.billing.report import INSTANT
 from cli.database import open_database
 from cli.tables import instant_text, print_json, print_table
 from core.clock import SystemClock, instant
 from core.settings import load_settings
-from models.project import get_project_named, list_projects
 
 _COLUMNS = (
     *(
@@ -42,7 +42,7 @@ def caches(
     end: Annotated[
         str | None, typer.Option(help=f"Instant {INSTANT}, itself excluded. [default: now]")
     ] = None,
-    project: Annotated[str | None, typer.Option(help="Only this project, by name or id.")] = None,
+    project: OneProject = None,
     time_zone: Annotated[
         str | None, typer.Option(help="Whose days and months, such as Europe/Vienna. [default: UTC]")
     ] = None,
@@ -54,13 +54,13 @@ def caches(
     """Show what each cache has cost and what its hits have saved, the greatest loss first."""
     with open_database(load_settings()) as database, database.read() as session:
         now = instant(session, SystemClock())
-        project_id = None if project is None else get_project_named(session, project).id
+        project_id = one_project_id(session, project)
         query = parse_query(
             start=start, end=end, group_by=SUBJECTS, zone=time_zone, project_id=project_id, now=now
         )
         made = cache_report(session, query, now)
         shown = list(cache_figures(session, made.lines, now))
-        names = {each.id: each.name for each in list_projects(session)}
+        names = project_names(session)
     if as_json:
         print_json(cache_report_json(made, shown))
         return

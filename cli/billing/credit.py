@@ -7,30 +7,28 @@ import typer
 from billing.credit import grant as grant_credit, set_prepaid
 from billing.money import parse_usd, usd
 from billing.spending_json import credit_json
+from cli.billing.options import Json, NameOrId, OneProject, one_project_id, project_names
 from cli.database import open_database
 from cli.tables import print_json, print_table
 from core.clock import SystemClock, instant
 from core.settings import load_settings
 from models.credit import Credit, find_credit, list_credits
-from models.project import get_project_named, list_projects
-
-NameOrId = Annotated[str, typer.Argument(metavar="PROJECT", help="Name or id of the project.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+from models.project import get_project_named
 
 app = typer.Typer(help="Show and grant credit, which charges use before anything else.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_some(
-    project: Annotated[str | None, typer.Option(help="Only this project's, by name or id.")] = None,
+    project: OneProject = None,
     *,
     as_json: Json = False,
 ) -> None:
     """Show the credit of all projects that have any."""
     with open_database(load_settings()) as database, database.read() as session:
-        project_id = None if project is None else get_project_named(session, project).id
+        project_id = one_project_id(session, project)
         found = list_credits(session, project_id)
-        names = {each.id: each.name for each in list_projects(session)}
+        names = project_names(session)
     if as_json:
         print_json([credit_json(each) for each in found])
         return

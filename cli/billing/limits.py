@@ -8,30 +8,29 @@ import typer
 from billing.limits import LimitStatus, list_status, remove_limit, set_limit
 from billing.money import parse_usd, usd
 from billing.spending_json import limit_json
+from cli.billing.options import Json, NameOrId, OneProject, one_project_id, project_names
 from cli.database import open_database
 from cli.tables import print_json, print_table
 from core.clock import SystemClock, instant
 from core.settings import load_settings
-from models.project import get_project_named, list_projects
+from models.project import get_project_named
 
-NameOrId = Annotated[str, typer.Argument(metavar="PROJECT", help="Name or id of the project.")]
 Key = Annotated[str | None, typer.Option(help="Only this key of it, by its id.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(help="Show, set and remove what may be spent in a month of UTC.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_some(
-    project: Annotated[str | None, typer.Option(help="Only this project's, by name or id.")] = None,
+    project: OneProject = None,
     *,
     as_json: Json = False,
 ) -> None:
     """Show all limits, and how much of each is used this month."""
     with open_database(load_settings()) as database, database.read() as session:
-        project_id = None if project is None else get_project_named(session, project).id
+        project_id = one_project_id(session, project)
         found = list_status(session, project_id, instant(session, SystemClock()))
-        names = {each.id: each.name for each in list_projects(session)}
+        names = project_names(session)
     if as_json:
         print_json([limit_json(each) for each in found])
         return

@@ -13,13 +13,13 @@ from billing.price import ANY, Price
 from billing.price_book import load_price_book
 from billing.price_diff import Change, diff as diff_prices
 from billing.prices import list_prices, store, with_project_ids
+from cli.billing.options import Json
 from cli.database import open_database
 from cli.tables import instant_text, print_json, print_table
 from core.clock import SystemClock, instant
 from core.settings import load_settings
 
 Book = Annotated[Path, typer.Argument(help="A price book, TOML.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(help="Show the prices, and check, compare and load price books.", no_args_is_help=True)
 

@@ -5,17 +5,16 @@ from typing import Annotated
 import typer
 
 from billing.spending_json import quota_json
+from cli.billing.options import Json, NameOrId, OneProject, one_project_id, project_names
 from cli.database import open_database
 from cli.tables import print_json, print_table
 from core.errors import InvalidArgument, LimitNotFound
 from core.settings import load_settings
-from models.project import get_project_named, list_projects
+from models.project import get_project_named
 from models.token_quota import ANY_MODEL, TokenQuota, list_token_quotas, put_token_quota, remove_token_quota
 
 MOST_TOKENS = 2**62
-NameOrId = Annotated[str, typer.Argument(metavar="PROJECT", help="Name or id of the project.")]
 Model = Annotated[str, typer.Option(help="Only caches of this model, by its served name; * is each model.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(
     help="Show, set and remove quotas of cached tokens that differ from the server's.", no_args_is_help=True
@@ -24,15 +23,15 @@ app = typer.Typer(
 
 @app.command("list")
 def list_some(
-    project: Annotated[str | None, typer.Option(help="Only this project's, by name or id.")] = None,
+    project: OneProject = None,
     *,
     as_json: Json = False,
 ) -> None:
     """Show the quotas; a project and model without one has HEADSTART_MAX_CACHED_TOKENS_PER_PROJECT."""
     with open_database(load_settings()) as database, database.read() as session:
-        project_id = None if project is None else get_project_named(session, project).id
+        project_id = one_project_id(session, project)
         found = list_token_quotas(session, project_id)
-        names = {each.id: each.name for each in list_projects(session)}
+        names = project_names(session)
     if as_json:
         print_json([quota_json(each) for each in found])
         return

@@ -11,11 +11,11 @@ from billing.money import usd
 from billing.report import Report, Subject, Sums, report as make_report
 from billing.report_csv import report_csv
 from billing.report_json import columns, report_json, zone_name
+from cli.billing.options import OneProject, one_project_id, project_names
 from cli.database import open_database
 from cli.tables import instant_text, print_json, print_table
 from core.clock import SystemClock, instant
 from core.settings import load_settings
-from models.project import get_project_named, list_projects
 
 INSTANT = "with its offset, such as 2026-01-31T00:00:00Z, or a day or month: 2026-01-31, 2026-01"
 
@@ -33,7 +33,7 @@ def report(
     end: Annotated[
         str | None, typer.Option(help=f"Instant {INSTANT}, itself excluded. [default: now]")
     ] = None,
-    project: Annotated[str | None, typer.Option(help="Only this project, by name or id.")] = None,
+    project: OneProject = None,
     by: Annotated[
         str,
         typer.Option(
@@ -52,13 +52,13 @@ def report(
     """Show what projects owe, by whatever you group it, and what caching saved them."""
     with open_database(load_settings()) as database, database.read() as session:
         now = instant(session, SystemClock())
-        project_id = None if project is None else get_project_named(session, project).id
+        project_id = one_project_id(session, project)
         words = [word.strip() for word in by.split(",") if word.strip()]
         query = parse_query(
             start=start, end=end, group_by=words, zone=time_zone, project_id=project_id, now=now
         )
         made = make_report(session, query, now)
-        names = {each.id: each.name for each in list_projects(session)}
+        names = project_names(session)
     if as_json or form is Format.JSON:
         print_json(report_json(made))
     elif form is Format.CSV:

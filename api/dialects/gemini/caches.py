@@ -26,6 +26,7 @@ from api.dialects.gemini.requests import CachedContent
 from api.dialects.gemini.responses import cache_resource, ok
 from api.dialects.gemini.times import parse_expiry
 from api.idempotency import read_idempotency
+from api.page_tokens import PURPOSE
 from api.patience import Patience
 from api.state import ApiState, api_state
 from caching import lifecycle
@@ -68,7 +69,7 @@ async def list_caches(request: Request, caller: CachesCaller) -> Response:
     query = read_query(request, "page_size", "page_token")
     size = read_page_size(query, _DEFAULT_PAGE)
     state = api_state(request)
-    key = state.secret.derive(page_tokens.PURPOSE)
+    key = state.secret.derive(PURPOSE)
     token = query.get("page_token")
     position = page_tokens.decode(key, caller.project_id, token) if token else None
 

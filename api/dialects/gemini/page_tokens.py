@@ -1,21 +1,14 @@
-"""Page tokens: where a list goes on, signed for the project that may go on with it.
+"""Where a list of caches goes on, as its page tokens say it.
 
 A token is made only when there is a next cache, and names it. Should every cache of that page expire before the page is
 asked for, the named one is shown as it ended: clients fail on an empty page that a token led to.
 """
 
-import base64
-import binascii
-import hashlib
-import hmac
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from core.errors import InvalidArgument
+from api import page_tokens
 
-PURPOSE = "page-token"  # what RootSecret.derive is given
-_MAC_BYTES = 16
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -30,26 +23,14 @@ class Position:
 def encode(key: bytes, project_id: str, position: Position) -> str:
     created_at, last_id = position.after
     microseconds = (created_at - _EPOCH) // timedelta(microseconds=1)
-    body = json.dumps([microseconds, last_id, position.next_id], separators=(",", ":")).encode()
-    return base64.urlsafe_b64encode(_mac(key, project_id, body) + body).decode().rstrip("=")
+    return page_tokens.encode(key, _about(project_id), [microseconds, last_id, position.next_id])
 
 
 def decode(key: bytes, project_id: str, token: str) -> Position:
     """Read a token that was made for this project; raise InvalidArgument for any other text."""
-    try:
-        raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        raise _invalid() from None
-    mac, body = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
-    if not hmac.compare_digest(mac, _mac(key, project_id, body)):
-        raise _invalid()
-    microseconds, last_id, next_id = json.loads(body)
+    microseconds, last_id, next_id = page_tokens.decode(key, _about(project_id), token, "page_token")
     return Position((_EPOCH + timedelta(microseconds=microseconds), last_id), next_id)
 
 
-def _mac(key: bytes, project_id: str, body: bytes) -> bytes:
-    return hmac.digest(key, project_id.encode() + b"\0" + body, hashlib.sha256)[:_MAC_BYTES]
-
-
-def _invalid() -> InvalidArgument:
-    return InvalidArgument("The page token is invalid. Start the list again without one.", field="page_token")
+def _about(project_id: str) -> list[str]:
+    return ["cachedContents", project_id]
