@@ -121,11 +121,15 @@ def test_a_build_is_paced_where_questions_take_less_than_they_could(drive: Drive
     builds: list[int] = []
     asked: list[Answer] = []
 
+    def look(step: Step) -> None:
+        if step.decode_count:
+            builds.append(build_tokens(step))
+
     def begin(_: int) -> bool:
         if not asked:
             driver.start_build("beside", random_tokens(900, seed=2))
             asked.extend(driver.ask(random_tokens(60, seed=each), max_output_tokens=1) for each in range(6))
-            driver.model.before.append(lambda step: builds.append(build_tokens(step)))
+            driver.model.before.append(look)
         return all(each.ended.is_set() for each in asked)
 
     assert driver.ask([1, 2], max_output_tokens=120, on_token=begin).ending is Ending.STOP
