@@ -146,3 +146,13 @@ def test_a_prompt_without_a_token_is_refused(drive: Drive) -> None:
     assert empty.error is not None
     assert empty.error.field == "contents"
     assert other.ending is not Ending.FAILED
+
+
+def test_questions_alone_fill_a_chunk(drive: Drive) -> None:
+    driver = drive(prefill_chunk_tokens=100)
+    chunks: list[int] = []
+    driver.model.before.append(lambda step: chunks.append(step.token_ids.numel() - step.decode_count))
+    with driver.standing_still():
+        asked = [driver.ask(random_tokens(15, seed=each), max_output_tokens=2) for each in range(8)]
+    assert {each.ending for each in asked} == {Ending.MAX_TOKENS}
+    assert [count for count in chunks if count] == [100, 20]
