@@ -58,6 +58,8 @@ def billing_command(
     is_right = True
     for place in Place:
         number = count if place is Place.MEMORY else stored_count
+        if number == 0:
+            continue
         try:
             with _places(place, database_url) as places:
                 seen = _check(place, str(seed), number, places)
