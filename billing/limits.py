@@ -95,9 +95,12 @@ def list_status(session: Session, project_id: str | None, now: datetime) -> list
 
 
 def tell_soft_limits(session: Session, now: datetime) -> list[LimitStatus]:
-    """Give the limits whose soft amount was reached since this was last asked: each once in a month."""
+    """Give the limits whose soft amount was reached since this was last asked: each once in a month that is not over.
+
+    Whoever asks tells of them before the unit ends: were it to end first and the process with it, nobody would be told.
+    """
     told = []
-    for counter, limit in rows.lock_soft_reached(session):
+    for counter, limit in rows.lock_soft_reached(session, month_of(now)):
         counter.soft_told_at = now
         told.append(LimitStatus(limit, counter.month, counter.spent_nano_usd, counter.held_nano_usd))
     session.flush()

@@ -122,12 +122,18 @@ def forget_told(session: Session, limit: Limit, month: str) -> None:
     _change(session, [_is(limit, month)], soft_told_at=None)
 
 
-def lock_soft_reached(session: Session) -> Sequence[tuple[LimitMonth, Limit]]:
-    """Hold the counters that have reached their soft limit without anybody being told; those others hold are left."""
+def lock_soft_reached(session: Session, month: str) -> Sequence[tuple[LimitMonth, Limit]]:
+    """Hold the counters, of a month and those to come, that have reached their soft limit without anybody being told; those
+    that others hold are left.
+    """
     query = (
         select(LimitMonth, Limit)
         .join(Limit, and_(Limit.project_id == LimitMonth.project_id, Limit.key_id == LimitMonth.key_id))
-        .where(LimitMonth.soft_told_at.is_(None), LimitMonth.spent_nano_usd >= Limit.soft_nano_usd)
+        .where(
+            LimitMonth.month >= month,
+            LimitMonth.soft_told_at.is_(None),
+            LimitMonth.spent_nano_usd >= Limit.soft_nano_usd,
+        )
         .order_by(LimitMonth.project_id, LimitMonth.key_id, LimitMonth.month)
         .with_for_update(of=LimitMonth, skip_locked=True, **TO_CHANGE)
     )

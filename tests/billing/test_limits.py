@@ -121,9 +121,9 @@ class TestShowing:
 
 
 class TestSoft:
-    def told(self, database: Database) -> list[tuple[str, str, int]]:
+    def told(self, database: Database, at: float = 9) -> list[tuple[str, str, int]]:
         with database.write() as session:
-            found = tell_soft_limits(session, after(9))
+            found = tell_soft_limits(session, after(at))
         return [(each.limit.key_id, each.month, each.spent_nano_usd) for each in found]
 
     def test_reaching_it_is_told_once_a_month_and_limit_and_refuses_nothing(
@@ -142,6 +142,15 @@ class TestSoft:
             generate(session, project, "r4", prompt=20, output=0, at=after(31 * 86_400))
         assert self.told(database) == [("", "2026-04", 2_000)]
         assert faults(database, after(31 * 86_400)) == []
+
+    def test_of_a_month_that_is_over_nothing_is_told(self, database: Database, project: str) -> None:
+        april = 31 * 86_400
+        limit(database, project, None, 9_000)
+        spend(database, project, "r", 50)
+        with database.write() as session:
+            set_limit(session, project, None, hard_nano_usd=None, soft_nano_usd=2_000, now=after(april))
+        assert self.told(database, april) == []
+        assert self.told(database) == [("", "2026-03", 5_000)]  # the clock is set back: it is not over
 
     def test_another_amount_is_told_again(self, database: Database, project: str) -> None:
         spend(database, project, "r", 50)
