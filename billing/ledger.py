@@ -6,8 +6,9 @@ billed in the open one; its hour stays what it was.
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -38,17 +39,32 @@ def post(
     lock_terms_of(session, (charge.project_id for charge in due))
     entries = [_entry(charge, periods, now, limit_month) for charge in due]
     appended = insert_new(session, entries)
-    known: dict[str, dict[str, Charge]] = defaultdict(dict)
-    for charge in due:
-        if (charge.project_id, charge.dedupe_key) not in appended:
-            known[charge.project_id][charge.dedupe_key] = charge
-    for project_id, of_project in known.items():
-        for entry in find_entries(session, project_id, of_project):
-            _check_same(entry, of_project[entry.dedupe_key])
+    known = [charge for charge in due if (charge.project_id, charge.dedupe_key) not in appended]
+    for _, conflict in _conflicts(session, known):
+        raise conflict
     _capture(
         session, [entry for entry in entries if (entry["project_id"], entry["dedupe_key"]) in appended], now
     )
     return len(appended)
+
+
+def post_events(session: Session, events: Mapping[str, Sequence[Charge]], now: datetime) -> dict[str, str]:
+    """Append the charges of many events as `post` does, and pass over those events that it would raise for.
+
+    Gives why for each event that is passed over. Of such an event nothing is appended.
+    """
+    # Locks that are taken within a savepoint go with it.
+    lock_terms_of(session, (charge.project_id for charges in events.values() for charge in charges))
+    try:
+        with session.begin_nested():
+            post(session, chain.from_iterable(events.values()), now)
+    except LedgerConflict:
+        of_key = {(each.project_id, each.dedupe_key): event for event in events for each in events[event]}
+        found = _conflicts(session, list(chain.from_iterable(events.values())))
+        conflicts = {of_key[charge.project_id, charge.dedupe_key]: str(error) for charge, error in found}
+        post(session, chain.from_iterable(events[event] for event in events if event not in conflicts), now)
+        return conflicts
+    return {}
 
 
 def _capture(session: Session, entries: Iterable[dict[str, Any]], now: datetime) -> None:
@@ -117,14 +133,28 @@ def _entry(charge: Charge, periods: Periods, now: datetime, limit_month: str | N
     }
 
 
-def _check_same(entry: LedgerEntry, charge: Charge) -> None:
-    """Posted by somebody else before; whoever comes second finds the same figures, or something is badly wrong."""
+def _conflicts(session: Session, charges: Iterable[Charge]) -> Iterator[tuple[Charge, LedgerConflict]]:
+    """Which of the charges were posted before with other figures: then something is badly wrong."""
+    by_project: dict[str, dict[str, Charge]] = defaultdict(dict)
+    for charge in charges:
+        by_project[charge.project_id][charge.dedupe_key] = charge
+    for project_id, of_project in by_project.items():
+        for entry in find_entries(session, project_id, of_project):
+            charge = of_project[entry.dedupe_key]
+            if not _is_same(entry, charge):
+                yield charge, _conflict(entry, charge)
+
+
+def _is_same(entry: LedgerEntry, charge: Charge) -> bool:
     posted = entry.meter, entry.price_id, entry.hour, entry.quantity, entry.amount_nano_usd
     derived = charge.meter, charge.price_id, charge.hour, charge.quantity, charge.amount_nano_usd
-    if posted != derived:
-        raise LedgerConflict(
-            f"Ledger entry {entry.id} ({entry.dedupe_key}) holds {entry.quantity} for {entry.amount_nano_usd} nano-USD, and "
-            f"the same event is now charged {charge.quantity} for {charge.amount_nano_usd}. Nothing was posted. Run "
-            "`headstart billing verify`.",
-            metadata={"entry": str(entry.id)},
-        )
+    return posted == derived
+
+
+def _conflict(entry: LedgerEntry, charge: Charge) -> LedgerConflict:
+    return LedgerConflict(
+        f"Ledger entry {entry.id} ({entry.dedupe_key}) holds {entry.quantity} for {entry.amount_nano_usd} nano-USD, and "
+        f"the same event is now charged {charge.quantity} for {charge.amount_nano_usd}. Nothing was posted. Run "
+        "`headstart billing verify`.",
+        metadata={"entry": str(entry.id)},
+    )

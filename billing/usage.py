@@ -8,11 +8,13 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from billing.charges import usage_charges
+from billing.catching_up import Unit
+from billing.charges import Charge, usage_charges
 from billing.holds import hold_of, hold_request, release, release_settled
-from billing.ledger import post
+from billing.ledger import post, post_events
 from billing.prices import load_prices, prices_at
 from billing.terms import lock_terms_of
+from core.errors import PriceMissing
 from models import usage as rows
 from models.usage import Usage, UsageKind, UsageState
 
@@ -88,17 +90,27 @@ def finalise(
     return is_ours
 
 
-def charge_unposted(session: Session, now: datetime, limit: int) -> int:
-    """Charge up to `limit` owed rows that the ledger does not have: those of a database from before it had one."""
-    unposted = rows.lock_unposted(session, limit)
+def charge_unposted(session: Session, now: datetime, limit: int, after: str = "") -> Unit[str]:
+    """Charge up to `limit` owed rows, those behind the id `after`, that the ledger does not have: those of a database from
+    before it had one. One that has no price, or conflicts with the ledger, is passed over.
+    """
+    unposted = rows.lock_unposted(session, limit, after)
     if not unposted:
-        return 0
+        return Unit(after, is_last=True)
     prices = load_prices(session)
-    post(session, [charge for row in unposted for charge in usage_charges(row, prices)], now)
+    events: dict[str, list[Charge]] = {}
+    refused: dict[str, str] = {}
     for row in unposted:
-        row.is_posted = True
+        try:
+            events[row.id] = usage_charges(row, prices)
+        except PriceMissing as error:
+            refused[row.id] = str(error)
+    refused |= post_events(session, events, now)
+    for row in unposted:
+        row.is_posted = row.id not in refused
     session.flush()
-    return len(unposted)
+    passed_over = {f"usage {row_id}": why for row_id, why in refused.items()}
+    return Unit(unposted[-1].id, is_last=len(unposted) < limit, passed_over=passed_over)
 
 
 def was_finalised(

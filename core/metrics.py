@@ -3,6 +3,8 @@
 A label never holds anything that a customer chose, and no project's id: each has a few values that are known beforehand.
 """
 
+from math import nan
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 # The instant at which each series began says nothing here: all begin with the process.
@@ -14,6 +16,14 @@ _ROWS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 _CHUNK_TOKENS = (0, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
+# One for the process, for whoever stamps an event knows no more of it than a clock.
+CLOCK_SETBACKS = Counter(
+    "headstart_clock_setbacks_total",
+    "Events that the clock would have put more than a second before the one preceding them.",
+    registry=None,
+)
+
+
 class Metrics:
     """The instruments of one process, in a registry of its own.
 
@@ -22,6 +32,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.clock_setbacks = CLOCK_SETBACKS
+        self.registry.register(self.clock_setbacks)
         self.model_info = self._gauge(
             "headstart_model_info",
             "1, for the model that is served.",
@@ -44,6 +56,15 @@ class Metrics:
         self.billing_findings = self._gauge(
             "headstart_billing_findings",
             "What the last scheduled reconciliation of the ledger found wrong. Anything but 0 needs somebody.",
+        )
+        self.billing_findings.set(nan)  # nobody has looked
+        self.billing_verified_at = self._gauge(
+            "headstart_billing_verified_timestamp_seconds",
+            "When the last scheduled reconciliation of the ledger was finished, in seconds since 1970.",
+        )
+        self.billing_passed_over = self._gauge(
+            "headstart_billing_passed_over",
+            "Rows and segments that are owed and could not be posted when it was last tried.",
         )
         self.soft_limits_reached = self._counter(
             "headstart_soft_limits_reached_total",

@@ -47,6 +47,11 @@ class Database:
         self._reads = sessionmaker(reading, expire_on_commit=False)
         self._writes = sessionmaker(self._engine, expire_on_commit=False)
 
+    @property
+    def has_one_writer(self) -> bool:
+        """Whether each write unit waits for every other, whatever it is about."""
+        return self._is_sqlite
+
     @contextmanager
     def read(self) -> Iterator[Session]:
         """Open a unit that sees one snapshot of the whole database and cannot change it.

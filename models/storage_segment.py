@@ -4,7 +4,7 @@
 `accrued_until` is posted in the ledger and stays as it is: no end is ever moved before it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import (
@@ -16,12 +16,16 @@ from sqlalchemy import (
     case,
     literal,
     select,
+    text,
+    tuple_,
     update,
 )
 from sqlalchemy.orm import Mapped, Session, mapped_column
 from sqlalchemy.orm.attributes import set_committed_value
 
 from models.base import TO_CHANGE, Base, UtcDateTime
+
+Place = tuple[datetime, str]  # in the order in which segments are posted: accrued_until, cache_id
 
 
 class StorageSegment(Base):
@@ -32,7 +36,14 @@ class StorageSegment(Base):
         CheckConstraint("ends_at >= started_at", name="ends_after_started"),
         CheckConstraint("accrued_until >= started_at AND accrued_until <= ends_at", name="accrued_within"),
         Index(None, "project_id", "started_at"),
-        Index(None, "accrued_until", "ends_at"),
+        # Of those of which something is to be posted, now or later; what is over is no part of it.
+        Index(
+            "ix_storage_segments_unposted",
+            "accrued_until",
+            "cache_id",
+            sqlite_where=text("accrued_until < ends_at"),
+            postgresql_where=text("accrued_until < ends_at"),
+        ),
     )
 
     cache_id: Mapped[str] = mapped_column(primary_key=True)
@@ -60,6 +71,17 @@ def lock_segment(session: Session, cache_id: str) -> StorageSegment | None:
     ).one_or_none()
 
 
+def lock_segments(session: Session, cache_ids: Iterable[str]) -> None:
+    """Hold the segments of several caches until the unit ends; those that were never active have none."""
+    session.scalars(
+        select(StorageSegment)
+        .where(StorageSegment.cache_id.in_(list(cache_ids)))
+        .order_by(StorageSegment.cache_id)
+        .with_for_update(**TO_CHANGE)
+        .execution_options(populate_existing=True)
+    ).all()
+
+
 def move_end(session: Session, segment: StorageSegment, ends_at: datetime) -> None:
     """Let a segment that is locked end at another instant."""
     segment.ends_at = ends_at
@@ -67,19 +89,21 @@ def move_end(session: Session, segment: StorageSegment, ends_at: datetime) -> No
 
 
 def lock_segments_to_accrue(
-    session: Session, now: datetime, hour: datetime, limit: int
+    session: Session, now: datetime, hour: datetime, limit: int, after: Place | None = None
 ) -> Sequence[StorageSegment]:
     """Hold segments of which something is to be posted: up to their end where it has passed, else to the whole hour.
 
-    What another unit holds is left to it.
+    after: only those behind this place. What another unit holds is left to it.
     """
-    postable = _postable(now, hour)
+    place = StorageSegment.accrued_until, StorageSegment.cache_id  # as the index has them: nothing is sorted
+    query = select(StorageSegment).where(
+        StorageSegment.accrued_until < StorageSegment.ends_at,
+        StorageSegment.accrued_until < _postable(now, hour),
+    )
+    if after is not None:
+        query = query.where(tuple_(*place) > tuple_(literal(after[0], UtcDateTime), literal(after[1])))
     return session.scalars(
-        select(StorageSegment)
-        .where(StorageSegment.accrued_until < StorageSegment.ends_at, StorageSegment.accrued_until < postable)
-        .order_by(
-            StorageSegment.accrued_until, StorageSegment.ends_at
-        )  # as the index has them: nothing is sorted
+        query.order_by(*place)
         .limit(limit)
         .with_for_update(skip_locked=True, **TO_CHANGE)
         .execution_options(populate_existing=True)
@@ -99,6 +123,12 @@ def mark_accrued(
     )
     for cache_id, until in accrued:
         set_committed_value(segments[cache_id], "accrued_until", until)
+
+
+def mark_accrued_until(session: Session, segment: StorageSegment, until: datetime) -> None:
+    """Put on record that a segment that is locked is posted up to an instant before what can be."""
+    segment.accrued_until = until
+    session.flush()
 
 
 def find_segments(session: Session, cache_ids: Sequence[str]) -> Sequence[StorageSegment]:

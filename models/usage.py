@@ -198,11 +198,11 @@ def list_projects_of_dead(session: Session, incarnation: str) -> Sequence[str]:
     ).all()
 
 
-def lock_unposted(session: Session, limit: int) -> Sequence[Usage]:
-    """Hold owed rows that are not in the ledger; what another unit holds is left to it."""
+def lock_unposted(session: Session, limit: int, after: str = "") -> Sequence[Usage]:
+    """Hold owed rows that are not in the ledger, those behind the id `after`; what another unit holds is left to it."""
     return session.scalars(
         select(Usage)
-        .where(Usage.state == UsageState.FINAL, ~Usage.is_posted)
+        .where(Usage.state == UsageState.FINAL, ~Usage.is_posted, Usage.id > after)
         .order_by(Usage.id)
         .limit(limit)
         .with_for_update(skip_locked=True, **TO_CHANGE)

@@ -3,10 +3,11 @@
 import logging
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 
-from billing.bookkeeping import keep_books
-from billing.limits import tell_soft_limits
+from billing.bookkeeping import post_due, roll_up_posted
+from billing.limits import LimitStatus, tell_soft_limits
 from billing.money import usd
 from billing.verify import Finding, verify
 from core.clock import Clock, instant
@@ -17,7 +18,11 @@ from models.session import Database
 
 log = logging.getLogger(__name__)
 _VERIFIED = timedelta(days=2)
-_FINDINGS_LOGGED = 20
+_LOGGED = 20
+
+
+class _StoppedError(Exception):
+    """The server stops, and does not wait for the rest."""
 
 
 class Bookkeeper:
@@ -36,7 +41,7 @@ class Bookkeeper:
         self._metrics = metrics
         self._interval_seconds = interval_seconds
         self._verify_interval_seconds = verify_interval_seconds
-        self._verified_at = time.monotonic()
+        self._verify_next_at = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bookkeeper", daemon=True)
 
@@ -49,45 +54,80 @@ class Bookkeeper:
             self._thread.join()
 
     def keep(self) -> None:
-        """Post all that is due, roll it up, and tell of soft limits that are reached by it."""
-        keep_books(self._database, self._clock, self._stopping.is_set)
-        with self._database.write() as session:
-            reached = tell_soft_limits(session, instant(session, self._clock))
-        for status in reached:
-            limit = status.limit
-            self._metrics.soft_limits_reached.labels(
-                whose="project" if limit.key_id == WHOLE else "key"
-            ).inc()
-            log.warning(
-                "a soft limit is reached: %s USD are spent in %s of %s USD",
-                usd(status.spent_nano_usd),
-                status.month,
-                usd(limit.soft_nano_usd or 0),
-                extra={"project_id": limit.project_id, "key_id": limit.key_id or None},
-            )
+        """Post all that is due, roll it up, and tell of soft limits that are reached by it; each whatever became of the others."""
+        for step in (self._post, self._roll_up, self._tell_soft_limits):
+            self._attempt(step)
 
     def verify(self) -> list[Finding]:
-        """Reconcile what the last days were charged, and tell of it."""
-        with self._database.read() as session:
-            now = instant(session, self._clock)
-            since = (now - _VERIFIED).replace(minute=0, second=0, microsecond=0)
-            findings = list(verify(session, now, since))
+        """Reconcile what the last days were charged, and tell of it. That it could not be done counts as a finding."""
+
+        def go_on(_what: str, _fraction: float) -> None:
+            if self._stopping.is_set():
+                raise _StoppedError
+
+        try:
+            with self._database.read() as session:
+                now = instant(session, self._clock)
+                since = (now - _VERIFIED).replace(minute=0, second=0, microsecond=0)
+                findings = list(verify(session, now, since, go_on))
+        except _StoppedError:
+            raise
+        except Exception:
+            self._metrics.billing_findings.set(1)
+            raise
         self._metrics.billing_findings.set(len(findings))
-        for finding in findings[:_FINDINGS_LOGGED]:
+        self._metrics.billing_verified_at.set(now.timestamp())
+        for finding in findings[:_LOGGED]:
             log.error("the books do not agree: %s: %s", finding.check, finding.what)
         return findings
 
+    def _post(self) -> None:
+        passed_over = post_due(self._database, self._clock, self._stopping.is_set)
+        self._metrics.billing_passed_over.set(len(passed_over))
+        for what, why in list(passed_over.items())[:_LOGGED]:
+            log.error("%s is not posted: %s", what, why)
+
+    def _roll_up(self) -> None:
+        roll_up_posted(self._database, self._stopping.is_set)
+
+    def _tell_soft_limits(self) -> None:
+        with self._database.write() as session:
+            # Told before it is put on record that it was: once again, if need be, rather than never.
+            for status in tell_soft_limits(session, instant(session, self._clock)):
+                self._tell(status)
+
+    def _tell(self, status: LimitStatus) -> None:
+        limit = status.limit
+        self._metrics.soft_limits_reached.labels(whose="project" if limit.key_id == WHOLE else "key").inc()
+        log.warning(
+            "a soft limit is reached: %s USD are spent in %s of %s USD",
+            usd(status.spent_nano_usd),
+            status.month,
+            usd(limit.soft_nano_usd or 0),
+            extra={"project_id": limit.project_id, "key_id": limit.key_id or None},
+        )
+
+    def _verify_if_due(self) -> None:
+        if time.monotonic() >= self._verify_next_at:
+            self.verify()
+            self._verify_next_at = time.monotonic() + self._verify_interval_seconds
+
+    def _attempt(self, step: Callable[[], None]) -> None:
+        if self._stopping.is_set():
+            return
+        try:
+            step()
+        except _StoppedError:
+            log.info("the server stops: what was charged is verified when it has started again")
+        except Unavailable as error:
+            log.warning("keeping the books failed; it is tried again: %s", error)
+        except Exception:
+            # The edge of background work: the next turn finds what this one left.
+            log.exception("keeping the books failed; it is tried again")
+
     def _run(self) -> None:
         while True:
-            try:
-                self.keep()
-                if time.monotonic() - self._verified_at >= self._verify_interval_seconds:
-                    self._verified_at = time.monotonic()
-                    self.verify()
-            except Unavailable as error:
-                log.warning("keeping the books failed; it is tried again: %s", error)
-            except Exception:
-                # The edge of background work: the next turn finds what this one left.
-                log.exception("keeping the books failed; it is tried again")
+            self.keep()
+            self._attempt(self._verify_if_due)
             if self._stopping.wait(self._interval_seconds):
                 return

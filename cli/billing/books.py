@@ -34,9 +34,15 @@ def verify(*, as_json: Json = False) -> None:
 
 
 def post() -> None:
-    """Post all storage that is due and roll the ledger up, now. A running server does so every minute."""
+    """Post all storage that is due and roll the ledger up, now. A running server does so every minute.
+
+    Ends with status 1 where something has no price, or was posted before with other figures: all else is posted.
+    """
     with open_database(load_settings()) as database:
-        keep_books(database, SystemClock())
+        passed_over = keep_books(database, SystemClock())
+    if passed_over:
+        print_table("What could not be posted", ("what", "why"), list(passed_over.items()))
+        raise typer.Exit(1)
     typer.echo("All that is due is posted.")
 
 

@@ -43,7 +43,7 @@ def downgrade() -> None:
         op.drop_table(table)
     if _is_postgresql():
         op.execute("DROP FUNCTION headstart_refuse()")
-    op.drop_index("ix_storage_segments_accrued_until_ends_at", "storage_segments")
+    op.drop_index("ix_storage_segments_unposted", "storage_segments")
     with op.batch_alter_table("storage_segments") as segments:
         segments.drop_constraint(op.f("fk_storage_segments_key_id_api_keys"), type_="foreignkey")
         segments.drop_constraint(op.f("ck_storage_segments_accrued_within"), type_="check")
@@ -122,7 +122,11 @@ def _extend_segments() -> None:
             "accrued_until >= started_at AND accrued_until <= ends_at",
         )
     op.create_index(
-        "ix_storage_segments_accrued_until_ends_at", "storage_segments", ["accrued_until", "ends_at"]
+        "ix_storage_segments_unposted",
+        "storage_segments",
+        ["accrued_until", "cache_id"],
+        sqlite_where=sa.text("accrued_until < ends_at"),
+        postgresql_where=sa.text("accrued_until < ends_at"),
     )
 
 

@@ -151,7 +151,7 @@ def test_parts_of_a_second_do_not_split_a_bill_in_two(database: Database, projec
         add_cache(session, project, "c", tokens=1000, start=after(0.9), end=after(7200.1))
     for seconds in (3599.999999, 3600.000001, 3600.5, 7200.05, 7200.1, 7200.9):
         with database.write() as session:
-            accrue(session, after(seconds), 10)
+            accrue(session, after(seconds))
     assert [(entry.hour, entry.quantity) for entry in entries(database)] == [
         (T0, 3_600_000),
         (T0 + HOUR, 3_600_000),

@@ -160,11 +160,43 @@ class TestWhatIsPosted:
             "owed_usage_is_posted: usage old: it is owed and not in the ledger",
             *faults(database, after(10))[1:],
         ]
-        for expected in (1, 0):
+        for _ in range(2):
             with database.write() as session:
-                assert usage.charge_unposted(session, after(20), 10) == expected
+                assert usage.charge_unposted(session, after(20), 10).is_last
         assert [each.dedupe_key for each in entries(database)] == ["old:input_tokens"]
         assert faults(database, after(30)) == []
+
+    def test_an_owed_row_that_cannot_be_charged_holds_up_no_other(
+        self, database: Database, project: str
+    ) -> None:
+        with database.write() as session:
+            price_id = load_prices(session).at(project, "tiny", Meter.INPUT_TOKENS, T0).id
+            for name, model in (("a", "unpriced"), ("b", "tiny"), ("c", "unpriced"), ("d", "tiny")):
+                reserve(session, project, name, prompt=10, model=model)
+            session.execute(
+                text("UPDATE usage SET state = 'FINAL', occurred_at = created_at, end_reason = 'STOP'")
+            )
+            post(session, [charge(project, price_id=price_id, dedupe_key="b:input_tokens")], T0)
+            post(session, [charge(project, price_id=price_id, dedupe_key="d:input_tokens", quantity=9)], T0)
+            reserve(session, project, "e", prompt=10)
+            session.execute(
+                text(
+                    "UPDATE usage SET state = 'FINAL', occurred_at = created_at, end_reason = 'STOP' WHERE id = 'e'"
+                )
+            )
+        passed_over: dict[str, str] = {}
+        reached, is_last = "", False
+        while not is_last:
+            with database.write() as session:
+                unit = usage.charge_unposted(session, after(20), 2, reached)
+            reached, is_last = unit.reached, unit.is_last
+            passed_over |= unit.passed_over
+        assert list(passed_over) == ["usage a", "usage c", "usage d"]
+        assert "has no price" in passed_over["usage a"]
+        assert "holds 9 for" in passed_over["usage d"]
+        with database.read() as session:
+            found = session.scalars(text("SELECT id FROM usage WHERE is_posted ORDER BY id")).all()
+        assert found == ["b", "e"]
 
 
 class TestOnce:

@@ -138,6 +138,14 @@ class TestBooks:
         assert "to the nano" in done("billing", "verify")
         assert json.loads(done("billing", "verify", "--json")) == {"findings": []}
 
+    def test_what_cannot_be_posted_is_named(self, database: Database, owing: str) -> None:
+        with database.write() as session:
+            session.execute(text("UPDATE storage_segments SET model = 'unpriced'"))
+        ran = headstart("billing", "post")
+        assert ran.status == 1
+        assert "What could not be posted" in ran.out
+        assert "All that is due" not in ran.out
+
     def test_wrong_books_end_with_a_status_and_say_what_is_wrong(
         self, database: Database, owing: str
     ) -> None:

@@ -1,8 +1,10 @@
 """Whoever keeps the books posts what is due, proves it, and survives what goes wrong meanwhile."""
 
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from math import isnan
 
 import pytest
 from sqlalchemy import text
@@ -84,9 +86,92 @@ def test_its_thread_goes_on_by_itself(
         for hours in (1, 2, 3):
             clock.advance(HOUR)
             wait_until(lambda: count(database) == hours)  # noqa: B023 - called at once
-        wait_until(lambda: findings(metrics) == 0)
     finally:
         bookkeeper.stop()
+
+
+def test_that_the_books_agree_is_told_once_somebody_has_looked(
+    database: Database,
+    project: str,
+    bookkeeper: Bookkeeper,
+    metrics: Metrics,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def verified_at() -> float | None:
+        return metrics.registry.get_sample_value("headstart_billing_verified_timestamp_seconds")
+
+    def fail(*_: object) -> None:
+        raise ValueError("ours")
+
+    found = findings(metrics)
+    assert found is not None
+    assert isnan(found)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "verify", fail)
+        with pytest.raises(ValueError, match="ours"):
+            bookkeeper.verify()
+        assert (findings(metrics), verified_at()) == (1, 0)
+    late = Bookkeeper(database, ManualClock(T0), metrics, interval_seconds=60, verify_interval_seconds=3600)
+    late.start()
+    wait_until(lambda: verified_at() == T0.timestamp())
+    late.stop()
+    assert findings(metrics) == 0
+
+
+def test_a_stop_does_not_wait_for_the_rest_of_a_verification(
+    database: Database,
+    project: str,
+    bookkeeper: Bookkeeper,
+    metrics: Metrics,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = threading.Event()
+
+    def endless(
+        _session: object, _now: object, _since: object, progress: Callable[[str, float], None]
+    ) -> list[str]:
+        while True:
+            begun.set()
+            progress("check", 0.5)
+
+    monkeypatch.setattr(module, "verify", endless)
+    bookkeeper.start()
+    assert begun.wait(20)
+    bookkeeper.stop()
+    found = findings(metrics)
+    assert found is not None
+    assert isnan(found)
+
+
+def test_what_cannot_be_posted_keeps_nothing_else_from_being_done(
+    database: Database,
+    project: str,
+    bookkeeper: Bookkeeper,
+    metrics: Metrics,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Not the other charges, nor rolling up, nor soft limits, nor the verification that finds it."""
+    with database.write() as session:
+        set_limit(session, project, None, hard_nano_usd=None, soft_nano_usd=1, now=T0)
+        for cache_id in ("bad", "good"):
+            add_cache(session, project, cache_id, start=T0 - timedelta(hours=2), end=after(5 * HOUR))
+        add_cache(session, project, "unpriced", start=T0 - timedelta(hours=2), model="unpriced")
+        accrue(session, T0 - timedelta(hours=1))
+        session.execute(
+            text(
+                "UPDATE storage_segments SET token_count = 7, accrued_until = started_at WHERE cache_id = 'bad'"
+            )
+        )
+    bookkeeper.start()
+    wait_until(lambda: (findings(metrics) or 0) > 0)
+    bookkeeper.stop()
+    assert metrics.registry.get_sample_value("headstart_billing_passed_over") == 2
+    assert "the storage of cache bad is not posted: Ledger entry" in caplog.text
+    assert "the storage of cache unpriced is not posted: Model" in caplog.text
+    assert "a soft limit is reached" in caplog.text
+    with database.write() as session:
+        assert [each.cache_id for each in list_entries(session, None, 0, 10)] == ["bad", "good", "good"]
+        assert watermark(session) == newest_settled_id(session)
 
 
 def test_what_it_finds_wrong_is_told(
@@ -131,9 +216,10 @@ def test_a_turn_that_fails_is_taken_again(
         calls.append(1)
         raise error
 
-    monkeypatch.setattr(module, "keep_books", keep)
+    for step in ("post_due", "roll_up_posted", "tell_soft_limits", "verify"):
+        monkeypatch.setattr(module, step, keep)
     bookkeeper.start()
-    wait_until(lambda: len(calls) >= 3)
+    wait_until(lambda: len(calls) >= 3 * 4)
     bookkeeper.stop()
     assert "keeping the books failed" in caplog.text
 
@@ -155,7 +241,7 @@ def test_a_soft_limit_is_told_once_it_is_reached(
     assert (told("project"), told("key")) == (None, None)
     with database.write() as session:
         add_cache(session, project, "c", tokens=1000, start=T0, end=after(5 * HOUR))
-        accrue(session, after(HOUR), 10)  # 1,000,000 nano-USD
+        accrue(session, after(HOUR))  # 1,000,000 nano-USD
     for _ in range(2):
         bookkeeper.keep()
     assert (told("project"), told("key")) == (1, 1)
@@ -164,3 +250,21 @@ def test_a_soft_limit_is_told_once_it_is_reached(
         messages == ["a soft limit is reached: 0.001000000 USD are spent in 2026-03 of 0.000100000 USD"] * 2
     )
     assert {vars(record).get("project_id") for record in caplog.records} == {project}
+
+
+def test_a_soft_limit_is_told_again_rather_than_never(
+    database: Database,
+    project: str,
+    bookkeeper: Bookkeeper,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The process dies while it tells."""
+    with database.write() as session:
+        set_limit(session, project, None, hard_nano_usd=None, soft_nano_usd=0, now=T0)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "usd", lambda _: 1 / 0)
+        bookkeeper.keep()
+    assert "a soft limit is reached" not in caplog.text
+    bookkeeper.keep()
+    assert "a soft limit is reached" in caplog.text
