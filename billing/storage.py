@@ -4,6 +4,7 @@ A segment runs from activation to the planned expiry, so no sweeper ever affects
 write unit that holds the cache's row lock, and commits nothing.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy.orm import Session
@@ -38,6 +39,11 @@ def open_segment(
     )
     rows.insert(session, segment)
     follow(session, [segment])
+
+
+def lock_lives(session: Session, cache_ids: Sequence[str]) -> None:
+    """Hold the segments of several caches before a unit turns to each, and before it asks for any terms."""
+    rows.lock_segments(session, cache_ids)
 
 
 def last_event(session: Session, cache_id: str) -> datetime | None:

@@ -295,6 +295,8 @@ def retire(session: Session, clock: Clock, fingerprint: str) -> list[str]:
     """End every usable cache of another model now, and its bill; gives their ids. Expired ones are the sweeper's."""
     ended = []
     others = lock_active_of_other_fingerprints(session, fingerprint)
+    # In the order of whoever keeps the books, which may go on meanwhile: segments, then terms.
+    storage.lock_lives(session, [cache.id for cache in others])
     lock_terms_of(session, (cache.project_id for cache in others))
     for cache in others:
         now = _now(session, clock, cache)

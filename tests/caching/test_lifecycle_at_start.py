@@ -1,9 +1,14 @@
 """What a start settles before anything is served: what dead processes left, and caches of another model."""
 
+import re
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import event
+from sqlalchemy.orm import Session
 
+from billing.accrual import accrue
 from caching import lifecycle
 from core.errors import CacheExpired, CacheModelRetired, FingerprintChanged
 from models.cache import CacheState
@@ -106,3 +111,24 @@ class TestFingerprint:
             scene.get(expired)
         assert scene.segment(expired) == (START, START + timedelta(seconds=5))
         self.check(scene, "aa:dd")
+
+    def test_segments_are_held_before_terms_as_by_whoever_keeps_the_books(self, scene: Scene) -> None:
+        """`headstart billing post` may run meanwhile: two orders would wait for each other."""
+        for fingerprint in ("aa:bb", "cc:bb"):
+            scene.active(fingerprint=fingerprint, ttl_seconds=9_000)
+        later = scene.clock.advance(3600)
+        units: list[Callable[[Session], object]] = [
+            lambda session: lifecycle.retire(session, scene.clock, "aa:bb"),
+            lambda session: accrue(session, later),
+        ]
+        for unit in units:
+            tables: list[str] = []
+            with scene.database.write() as session:
+                event.listen(
+                    session.connection(),
+                    "before_cursor_execute",
+                    lambda *call: tables.extend(re.findall(r"FROM (storage_segments|projects)", call[2])),  # noqa: B023
+                )
+                unit(session)
+            assert tables[0] == "storage_segments"
+            assert "projects" in tables
