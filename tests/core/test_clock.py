@@ -6,7 +6,9 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
+from core import clock as module
 from core.clock import SystemClock, format_instant, instant
+from core.metrics import Metrics
 from models.session import Database
 from tests.fakes.clock import START, ManualClock
 
@@ -52,6 +54,29 @@ def test_a_clock_that_was_set_back_puts_no_event_before_the_last_one(session: Se
     last = instant(session, clock)
     clock.advance(-3600)
     assert instant(session, clock, not_before=last) == last
+
+
+@pytest.mark.parametrize(
+    ("seconds_back", "is_alarming"), [(0, False), (1, False), (1.000001, True), (3600, True)]
+)
+def test_a_clock_that_was_set_back_by_more_than_a_second_is_told(
+    session: Session,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds_back: float,
+    is_alarming: bool,
+) -> None:
+    def count() -> float:
+        counted = Metrics().registry.get_sample_value("headstart_clock_setbacks_total")
+        assert counted is not None
+        return counted
+
+    monkeypatch.setattr(module, "_warning", module._Warning())
+    before = count()
+    for _ in range(2):
+        instant(session, ManualClock(), not_before=START + timedelta(seconds=seconds_back))
+    assert count() - before == 2 * is_alarming
+    assert caplog.text.count("the clock was set back") == is_alarming  # once a minute
 
 
 def test_a_clock_that_went_on_is_not_held_back(session: Session) -> None:
