@@ -103,6 +103,16 @@ def storage_charges(segment: StorageSegment, start: datetime, end: datetime, pri
     return charges
 
 
+def storage_so_far(segment: StorageSegment, until: datetime, prices: Prices) -> int:
+    """What the charges of one segment up to an instant come to, in nano-USD, without cutting a long life into its hours."""
+    first, last = whole_second(segment.started_at), whole_second(min(segment.ends_at, until))
+    meter = Meter.CACHE_STORAGE_TOKEN_SECONDS
+    return sum(
+        storage_charge(segment.token_count, range(seconds_between(start, end)), price.nano_usd_per_million)
+        for start, end, price in prices.between(segment.project_id, segment.model, meter, first, last)
+    )
+
+
 def _hours(start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime, datetime]]:
     """Cut [start, end) at whole hours of UTC: each hour, and what of it lies inside."""
     while start < end:
