@@ -1,7 +1,7 @@
 """Public cases of charges that were lost, doubled or put into the wrong period, each through ours; docs/billing-cases.md lists all."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 
 from billing import usage
 from billing.accrual import accrue
-from billing.bookkeeping import keep_books
-from billing.charges import usage_charges
+from billing.bookkeeping import keep_books, roll_up_posted
+from billing.charges import storage_charges, usage_charges
 from billing.closing import close_month
 from billing.ledger import post
 from billing.limits import list_status, set_limit
@@ -26,8 +26,10 @@ from core.errors import LedgerBroken, PriceMissing, SpendLimit
 from models import schema
 from models.base import Base
 from models.billing_period import list_periods
-from models.ledger_entry import EntryKind
+from models.ledger_entry import EntryKind, newest_settled_id
+from models.ledger_hour import roll_up
 from models.session import Database
+from models.storage_segment import find_segments
 from models.usage import UsageState, find_usage
 from tests.billing.bills import USD, bill, entries, quantities, total
 from tests.billing.rows import (
@@ -278,13 +280,33 @@ def test_five_servers_do_not_post_the_same_hour_five_times(
     database: Database, project: str, homes: Sequence[Database]
 ) -> None:
     """BerriAI/litellm#7389: each of five processes sent the spend report. Scheduled work has keys made of the facts: several that keep
-    the books at once, each with its own connections, post and roll up each hour once.
+    the books at once, each with its own connections, and one that works from what it read long before, post and roll up each hour once.
     """
     with database.write() as session:
         for number in range(7):
             add_cache(session, project, f"c{number}", tokens=1000, start=T0, end=after(99 * 3600))
         generate(session, project, "r", prompt=10, output=0)
+    with homes[0].read() as session:
+        outdated = find_segments(session, [f"c{number}" for number in range(7)])
+    at_once(*(partial(keep_books, home, ManualClock(after(3600))) for home in homes))
+    with homes[0].write() as session:
+        accrue(session, after(2 * 3600), 3)
+    with homes[0].write() as session:
+        newest = newest_settled_id(session)
+    with ThreadPoolExecutor(1) as pool, homes[0].write() as session:
+        roll_up(session, newest)
+        meanwhile = pool.submit(roll_up_posted, homes[1])
+        assert wait([meanwhile], timeout=0.1).not_done, "it waits for the first"
     at_once(*(partial(keep_books, home, ManualClock(after(5 * 3600))) for home in homes))
+    with homes[0].write() as session:
+        prices = load_prices(session)
+        again = [
+            charge
+            for segment in outdated
+            for charge in storage_charges(segment, segment.accrued_until, after(5 * 3600), prices)
+        ]
+        assert len(again) == 7 * 5
+        assert post(session, again, after(5 * 3600)) == 0
     assert len(entries(database)) == 7 * 5 + 1
     assert total(database, now=after(5 * 3600)) == 7 * 5 * 1_000_000 + 1_000
     assert faults(database, after(5 * 3600)) == []
