@@ -35,7 +35,7 @@ class Charge:
 
 
 def usage_charges(row: Usage, prices: Prices) -> list[Charge]:
-    """Charge a usage row for the hour in which it ended, at the prices that held when it was accepted."""
+    """Charge a usage row for the hour in which it ended, at the prices that held when it was accepted: a create when its cache was activated."""
     assert row.occurred_at is not None
     quantities = {
         Meter.CACHE_WRITE_TOKENS: row.cache_write_tokens,
