@@ -1,6 +1,7 @@
 """What something can come to at most while it runs, and what a cache's storage will come to: so much is held for it.
 
-Nano-USD, at prices that are known now. What is settled later is never more, unless storage gets dearer meanwhile.
+Nano-USD, at prices that are known now. What is settled later is never more, unless a price rises meanwhile: that of storage, where
+the rise was not known, or that of writing, between the asking for a cache and its activation.
 """
 
 from collections import Counter
@@ -10,8 +11,8 @@ from datetime import datetime
 from billing.meters import Meter
 from billing.months import by_month
 from billing.rating import (
-    TOKEN_SECONDS_PER_PRICE_UNIT,
     seconds_between,
+    storage_ceiling,
     storage_charge,
     token_charge,
     whole_second,
@@ -56,7 +57,7 @@ def most_of_storage(cache: Cache, prices: Prices) -> Mapping[str, int]:
     for start, end, price in prices.between(cache.project_id, cache.model, _STORAGE, first, last):
         for month, begin, until in by_month(start, end):
             token_seconds = cache.token_count * seconds_between(begin, until)
-            amounts[month] += -(-token_seconds * price.nano_usd_per_million // TOKEN_SECONDS_PER_PRICE_UNIT)
+            amounts[month] += storage_ceiling(token_seconds, price.nano_usd_per_million)
     return amounts
 
 

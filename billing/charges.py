@@ -35,7 +35,7 @@ class Charge:
 
 
 def usage_charges(row: Usage, prices: Prices) -> list[Charge]:
-    """Charge a usage row for the hour in which it ended, at the prices that held when it was accepted."""
+    """Charge a usage row for the hour in which it ended, at the prices that held when it was accepted: a create when its cache was activated."""
     assert row.occurred_at is not None
     quantities = {
         Meter.CACHE_WRITE_TOKENS: row.cache_write_tokens,
@@ -101,6 +101,16 @@ def storage_charges(segment: StorageSegment, start: datetime, end: datetime, pri
                 )
             )
     return charges
+
+
+def storage_so_far(segment: StorageSegment, until: datetime, prices: Prices) -> int:
+    """What the charges of one segment up to an instant come to, in nano-USD, without cutting a long life into its hours."""
+    first, last = whole_second(segment.started_at), whole_second(min(segment.ends_at, until))
+    meter = Meter.CACHE_STORAGE_TOKEN_SECONDS
+    return sum(
+        storage_charge(segment.token_count, range(seconds_between(start, end)), price.nano_usd_per_million)
+        for start, end, price in prices.between(segment.project_id, segment.model, meter, first, last)
+    )
 
 
 def _hours(start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime, datetime]]:

@@ -8,13 +8,14 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from billing.charges import storage_so_far, usage_charges
 from billing.meters import Meter
 from billing.prices import load_prices
-from billing.rating import seconds_between, storage_charge, token_charge, whole_second
 from billing.timelines import Prices
 from core.messages import Cost
 from models.ledger_entry import find_entries
 from models.storage_segment import StorageSegment, find_segments
+from models.usage import Usage, UsageKind
 
 
 def cost_of_request(session: Session, project_id: str, request_id: str) -> Cost:
@@ -40,21 +41,28 @@ def costs_of_caches(session: Session, cache_ids: Sequence[str], now: datetime) -
 
 
 def _cost_of_cache(segment: StorageSegment, prices: Prices, now: datetime) -> Cost:
-    write = prices.at(segment.project_id, segment.model, Meter.CACHE_WRITE_TOKENS, segment.started_at)
-    written = token_charge(segment.token_count, write.nano_usd_per_million)
     until = max(now, segment.accrued_until)  # what is posted stays so when the clock is set back
-    kept = _kept_until(segment, until, prices)
+    written = sum(charge.amount_nano_usd for charge in usage_charges(_written(segment), prices))
+    kept = storage_so_far(segment, until, prices)
     return Cost(
         ((Meter.CACHE_WRITE_TOKENS.value, written), (Meter.CACHE_STORAGE_TOKEN_SECONDS.value, kept)), 0
     )
 
 
-def _kept_until(segment: StorageSegment, until: datetime, prices: Prices) -> int:
-    """What the hours of a life come to, uncut: the pieces of any cut sum to the whole, and a list shows many long lives."""
-    first = whole_second(segment.started_at)
-    last = whole_second(min(segment.ends_at, until))
-    meter = Meter.CACHE_STORAGE_TOKEN_SECONDS
-    return sum(
-        storage_charge(segment.token_count, range(seconds_between(start, end)), price.nano_usd_per_million)
-        for start, end, price in prices.between(segment.project_id, segment.model, meter, first, last)
+def _written(segment: StorageSegment) -> Usage:
+    """The row of the create, which was made in one unit with the segment."""
+    return Usage(
+        id="",
+        kind=UsageKind.CREATE,
+        project_id=segment.project_id,
+        key_id=segment.key_id,
+        cache_id=segment.cache_id,
+        model=segment.model,
+        input_tokens=0,
+        cache_read_tokens=0,
+        implicit_cache_tokens=0,
+        cache_write_tokens=segment.token_count,
+        output_tokens=0,
+        created_at=segment.started_at,
+        occurred_at=segment.started_at,
     )

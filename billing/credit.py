@@ -4,10 +4,11 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from billing.holds import hold_what_is_open, let_go_if_free
 from billing.ledger import Periods
-from billing.limits import MOST_NANO_USD, hold_what_is_open, let_go_if_free, lock_alone
+from billing.limits import MOST_NANO_USD
 from billing.rating import whole_hour
-from billing.terms import forget
+from billing.terms import forget, lock_alone
 from core.errors import InvalidArgument
 from models import credit as rows
 from models.credit import Credit

@@ -12,13 +12,20 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from billing.counters import move_held
-from billing.planned_holds import holds_of_build, holds_of_request, holds_of_segment
+from billing.planned_holds import all_that_is_open, holds_of_build, holds_of_request, holds_of_segment
 from billing.prices import load_prices, prices_at
-from billing.terms import Terms, lock_terms, lock_terms_of
+from billing.terms import Terms, forget, lock_terms, lock_terms_of
 from billing.timelines import Prices
 from core.errors import PriceMissing
 from models.cache import Cache
-from models.hold import Hold, find_hold, list_holds_of_caches, list_holds_of_settled, replace_holds
+from models.hold import (
+    Hold,
+    find_hold,
+    list_holds_of_caches,
+    list_holds_of_settled,
+    remove_holds,
+    replace_holds,
+)
 from models.storage_segment import StorageSegment
 from models.usage import Usage
 
@@ -108,6 +115,20 @@ def release_cache(session: Session, cache: Cache) -> None:
 def release_settled(session: Session) -> None:
     """Let go of what is held for requests that were ended all at once."""
     release(session, list_holds_of_settled(session))
+
+
+def hold_what_is_open(session: Session, project_id: str, before: Terms | None) -> None:
+    """The terms hold from now on: unless they did before, take up what runs and lives. Its project must be locked alone."""
+    forget(session, project_id)
+    if before is None or not before.is_holding:
+        replace_holds(session, [], all_that_is_open(session, project_id))
+
+
+def let_go_if_free(session: Session, project_id: str) -> None:
+    """Where nothing limits a project any more, nothing is held."""
+    forget(session, project_id)
+    if _holding(session, project_id) is None:
+        remove_holds(session, project_id)
 
 
 def _holding(session: Session, project_id: str) -> Terms | None:

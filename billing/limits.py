@@ -6,16 +6,15 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from billing.counters import make_counter
+from billing.holds import hold_what_is_open, let_go_if_free
 from billing.months import end_of, month_of
-from billing.planned_holds import all_that_is_open
-from billing.terms import Terms, find, forget, lock_terms
+from billing.terms import lock_alone
 from core.errors import InvalidArgument, KeyNotFound, LimitNotFound
 from models import limit as rows
 from models.api_key import find_api_key
-from models.hold import list_holds, remove_holds, replace_holds, sum_held
+from models.hold import list_holds, sum_held
 from models.ledger_entry import sum_counted
 from models.limit import WHOLE, Limit
-from models.project import lock_project_alone
 
 MOST_NANO_USD = 10**18  # a billion USD; sums of it still fit the database's integers
 
@@ -105,28 +104,6 @@ def tell_soft_limits(session: Session, now: datetime) -> list[LimitStatus]:
         told.append(LimitStatus(limit, counter.month, counter.spent_nano_usd, counter.held_nano_usd))
     session.flush()
     return told
-
-
-def lock_alone(session: Session, project_id: str) -> Terms | None:
-    """Hold a project against all that counts in it, to change its terms; gives those that it has."""
-    lock_project_alone(session, project_id)
-    forget(session, project_id)
-    return find(session, [project_id]).get(project_id)
-
-
-def hold_what_is_open(session: Session, project_id: str, before: Terms | None) -> None:
-    """The terms hold from now on: unless they did before, take up what runs and lives."""
-    forget(session, project_id)
-    if before is None or not before.is_holding:
-        replace_holds(session, [], all_that_is_open(session, project_id))
-
-
-def let_go_if_free(session: Session, project_id: str) -> None:
-    """Where nothing limits a project any more, nothing is held."""
-    forget(session, project_id)
-    terms = lock_terms(session, project_id)
-    if terms is None or not terms.is_holding:
-        remove_holds(session, project_id)
 
 
 def _status(session: Session, limit: Limit, month: str) -> LimitStatus:

@@ -32,6 +32,11 @@ def storage_floor(token_seconds: int, nano_usd_per_million: int) -> int:
     return token_seconds * nano_usd_per_million // TOKEN_SECONDS_PER_PRICE_UNIT
 
 
+def storage_ceiling(token_seconds: int, nano_usd_per_million: int) -> int:
+    """The least that no difference of two such floors exceeds, wherever its seconds begin to count."""
+    return -(-token_seconds * nano_usd_per_million // TOKEN_SECONDS_PER_PRICE_UNIT)
+
+
 def whole_second(instant: datetime) -> datetime:
     """Round down: storage is billed by whole seconds, floor(end) - floor(start)."""
     return instant.replace(microsecond=0)

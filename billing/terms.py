@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from models.credit import Credit, find_terms
 from models.limit import WHOLE, Limit
-from models.project import lock_project, share_projects
+from models.project import lock_project, lock_project_alone, share_projects
 
 _KNOWN = "terms"
 
@@ -60,6 +60,13 @@ def lock_terms_of(session: Session, project_ids: Iterable[str]) -> None:
     for project_id in sorted(found):
         lock_project(session, project_id)
     known.update({project_id: found.get(project_id) for project_id in asked})
+
+
+def lock_alone(session: Session, project_id: str) -> Terms | None:
+    """Hold a project against all that counts in it, to change its terms; gives those that it has."""
+    lock_project_alone(session, project_id)
+    forget(session, project_id)
+    return find(session, [project_id]).get(project_id)
 
 
 def find(session: Session, project_ids: Sequence[str]) -> dict[str, Terms]:

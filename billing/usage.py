@@ -1,4 +1,4 @@
-"""Usage rows: what each create and each generation consumed, reserved before the work and settled once after it.
+"""Usage rows: what each generation consumed, reserved before the work and settled once after it; and what each create has written.
 
 Every function needs an open write unit and commits nothing. A row that becomes owed is charged in the same unit. One that was
 settled is never changed again: a second finalise or void, or one under another attempt, answers False and changes nothing.

@@ -12,6 +12,7 @@ from pathlib import Path
 from api.state import ApiState
 from billing.price_book import load_price_book
 from billing.prices import list_prices, store, unpriced_meters
+from billing.self_test import check_posting
 from caching import lifecycle
 from cli.first_start import FirstKeys, create_first_keys
 from cli.key_making import load_secret
@@ -79,6 +80,7 @@ def embedded(settings: Settings, progress: Progress, metrics: Metrics | None = N
         schema.upgrade(database)
         with database.read() as session:
             secret = load_secret(home.folder.secret_path, session)
+        check_posting(database, clock)
         folder, served_model = load_served_model(settings, progress)
         transport = LocalTransport(new_incarnation())
         _prepare(database, clock, settings, served_model, transport.incarnation)

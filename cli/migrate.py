@@ -31,9 +31,12 @@ def downgrade(
     revision: Annotated[str, typer.Argument(help="Migration to go back to, or base for an empty database.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Take migrations back. What the removed tables and columns hold is lost."""
+    """Take migrations back. What the removed tables and columns hold is lost: of a ledger, corrections, credit and closed months, for good."""
     if not yes:
-        typer.confirm("What the removed tables and columns hold will be lost. Go on?", abort=True)
+        typer.confirm(
+            "What the removed tables and columns hold will be lost; of a ledger, corrections, credit and closed months for good. Go on?",
+            abort=True,
+        )
     with sole_home(load_settings(), pool_size=1) as home:
         schema.downgrade(home.database, revision)
         typer.echo(schema.current(home.database) or "base")

@@ -276,6 +276,12 @@ class PriceBookInvalid(StartupError):
     code = "price_book_invalid"
 
 
+class LedgerBroken(StartupError):
+    """What is used would not be charged."""
+
+    code = "ledger_broken"
+
+
 class SchemaMismatch(StartupError):
     code = "schema_mismatch"
 

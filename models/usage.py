@@ -1,4 +1,5 @@
-"""Usage: one row for each cache creation and each generation, reserved before the work and settled once after it.
+"""Usage: one row for each generation, reserved before the work and settled once after it, and one for each cache that became usable,
+which is FINAL from the start.
 
 While it is RESERVED, a row that names a cache is that request's lease on the cache.
 """

@@ -38,7 +38,10 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """What was posted is gone, and derived anew from usage and segments on the way up."""
+    """Charges are gone, and derived anew from usage and segments on the way up.
+
+    What no other table tells is lost for good: corrections, grants and what they paid, and that months were closed.
+    """
     for table in ("ledger_watermark", "ledger_hours", "ledger_entries", "billing_periods"):
         op.drop_table(table)
     if _is_postgresql():

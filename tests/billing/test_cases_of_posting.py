@@ -1,29 +1,36 @@
 """Public cases of charges that were lost, doubled or put into the wrong period, each through ours; docs/billing-cases.md lists all."""
 
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
-from sqlalchemy import URL, text
+from sqlalchemy import URL, func, select, text
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from billing import usage
 from billing.accrual import accrue
-from billing.bookkeeping import keep_books
-from billing.charges import usage_charges
+from billing.bookkeeping import keep_books, roll_up_posted
+from billing.charges import storage_charges, usage_charges
 from billing.closing import close_month
 from billing.ledger import post
+from billing.limits import list_status, set_limit
 from billing.meters import Meter
 from billing.periods import Period
 from billing.prices import load_prices
-from core.errors import PriceMissing
-from core.settings import Settings
+from billing.self_test import check_posting
+from core.errors import LedgerBroken, PriceMissing, SpendLimit
 from models import schema
+from models.base import Base
 from models.billing_period import list_periods
-from models.ledger_entry import EntryKind
+from models.ledger_entry import EntryKind, newest_settled_id
+from models.ledger_hour import roll_up
 from models.session import Database
-from models.usage import UsageState, find_usage, void_of_dead
+from models.storage_segment import find_segments
+from models.usage import UsageState, find_usage
 from tests.billing.bills import USD, bill, entries, quantities, total
 from tests.billing.rows import (
     PRICES,
@@ -53,21 +60,19 @@ def project(database: Database) -> str:
         return add_project(session, "p")
 
 
-def at_once(work: Callable[[], object], times: int = 5) -> None:
-    failures: list[Exception] = []
+@pytest.fixture
+def homes(database: Database) -> Iterator[Sequence[Database]]:
+    """The database as several processes have it: they share no connection, and nothing in memory."""
+    homes = [Database(database._engine.url, pool_size=4) for _ in range(3)]
+    yield homes
+    for home in homes:
+        home.dispose()
 
-    def run() -> None:
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - told below
-            failures.append(error)
 
-    threads = [threading.Thread(target=run) for _ in range(times)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+def at_once(*works: Callable[[], object]) -> None:
+    with ThreadPoolExecutor(len(works)) as pool:
+        for future in [pool.submit(work) for work in works]:
+            future.result()
 
 
 def test_a_migration_does_not_change_what_was_kept_so_far(empty_url: URL) -> None:
@@ -95,7 +100,9 @@ def test_a_migration_does_not_change_what_was_kept_so_far(empty_url: URL) -> Non
     database.dispose()
 
 
-def test_duplicates_are_not_counted_until_a_store_has_merged_them(database: Database, project: str) -> None:
+def test_duplicates_are_not_counted_until_a_store_has_merged_them(
+    database: Database, project: str, homes: Sequence[Database]
+) -> None:
     """getlago/lago-api#4725, getlago/lago-api#5359, getlago/lago-api#5416, getlago/lago-api#4260: a store that removes duplicates
     some time counted them meanwhile. Ours are refused as they are written, whoever writes at once.
     """
@@ -107,11 +114,11 @@ def test_duplicates_are_not_counted_until_a_store_has_merged_them(database: Data
         row.occurred_at = T0
         charges = usage_charges(row, load_prices(session))
 
-    def work() -> None:
-        with database.write() as session:
+    def work(home: Database) -> None:
+        with home.write() as session:
             post(session, charges, T0)
 
-    at_once(work)
+    at_once(*(partial(work, home) for home in homes))
     assert [entry.dedupe_key for entry in entries(database)] == ["r:input_tokens"]
     assert total(database, now=T0) == 1_000
     with pytest.raises(IntegrityError), database.write() as session:
@@ -200,25 +207,6 @@ def test_what_is_late_is_late_and_what_is_in_time_is_not(database: Database, pro
         assert list_periods(session)[0].amount_nano_usd == 1_000
 
 
-def test_a_client_that_hangs_up_loses_no_spend_and_a_zero_is_no_estimate(
-    database: Database, project: str
-) -> None:
-    """BerriAI/litellm#14457, #13245, #35958, #33736, #37558, #36008 and #37992: hanging up lost or cut spend, and an explicit zero
-    was replaced by an estimate. A row is reserved at admission; what was put out until then is charged; 0 is a value; and what a
-    process leaves behind that died is void, by the next start.
-    """
-    with database.write() as session:
-        for name in ("cancelled", "nothing", "orphan"):
-            reserve(session, project, name, prompt=50)
-        assert usage.finalise(session, "cancelled", 1, 7, after(1), "CANCELLED")
-        assert usage.finalise(session, "nothing", 1, 0, after(1), "CANCELLED")
-    assert quantities(bill(database, now=after(2))) == {Meter.INPUT_TOKENS: 100, Meter.OUTPUT_TOKENS: 7}
-    with database.write() as session:
-        assert void_of_dead(session, "the next", after(60)) == 1
-        assert not usage.finalise(session, "orphan", 1, 9, after(61), "STOP")
-    assert total(database, now=after(61)) == 100 * 100 + 7 * 400
-
-
 def test_a_failure_before_the_commit_loses_no_spend(database: Database, project: str) -> None:
     """BerriAI/litellm#33872, BerriAI/litellm#35531: a queue was emptied before its rows were committed. Row and charge are one unit: it
     fails whole, and the same end can be told again.
@@ -242,27 +230,30 @@ def test_a_failure_before_the_commit_loses_no_spend(database: Database, project:
     assert total(database, now=after(2)) == 10 * 100 + 3 * 400
 
 
-def test_sums_do_not_drift_apart_between_processes(database: Database, project: str) -> None:
-    """BerriAI/litellm#28247, #30460, #34238 and #30039: counters beside the database grew or fell between processes. What is owed is
-    only in the database: two processes that charge at once see one sum.
+def test_sums_do_not_drift_apart_between_processes(
+    database: Database, project: str, homes: Sequence[Database]
+) -> None:
+    """BerriAI/litellm#28247, #30460, #34238 and #30039: counters beside the database grew or fell between processes. What is owed, and
+    what is left of a limit, is only in the database: several that charge at once, each with its own connections, see one sum.
     """
-    other = Database(database._engine.url, pool_size=4)
-    numbers = iter(range(1000))
-    lock = threading.Lock()
+    with database.write() as session:
+        set_limit(session, project, None, hard_nano_usd=100_000, soft_nano_usd=None, now=T0)
 
-    def work() -> None:
-        for home in (database, other) * 5:
-            with lock:
-                name = f"r{next(numbers)}"
+    def work(home: Database) -> None:
+        for number in range(4):
             with home.write() as session:
-                generate(session, project, name, prompt=10, output=0)
+                generate(session, project, f"r{homes.index(home)}:{number}", prompt=10, output=0)
 
-    at_once(work)
-    for home in (database, other):
+    at_once(*(partial(work, home) for home in homes))
+    for home in homes:
+        with home.read() as session:
+            (status,) = list_status(session, project, T0)
+        assert (status.spent_nano_usd, status.held_nano_usd, status.left_nano_usd) == (12_000, 0, 88_000)
         bring_up_to_date(home, after(60))
-        assert total(home, now=after(60)) == 5 * 10 * 1_000
-    assert faults(other, after(60)) == []
-    other.dispose()
+        assert total(home, now=after(60)) == 12_000
+    with pytest.raises(SpendLimit), homes[1].write() as session:
+        reserve(session, project, "too much", prompt=881)
+    assert faults(database, after(60)) == []
 
 
 def test_twelve_dollars_do_not_become_twenty_four_when_an_end_is_told_again(
@@ -285,27 +276,68 @@ def test_twelve_dollars_do_not_become_twenty_four_when_an_end_is_told_again(
     assert faults(database, after(60)) == []
 
 
-def test_five_servers_do_not_post_the_same_hour_five_times(database: Database, project: str) -> None:
-    """BerriAI/litellm#7389: each of five processes sent the spend report. Scheduled work has keys made of the facts: five that keep the
-    books at once post and roll up each hour once.
+def test_five_servers_do_not_post_the_same_hour_five_times(
+    database: Database, project: str, homes: Sequence[Database]
+) -> None:
+    """BerriAI/litellm#7389: each of five processes sent the spend report. Scheduled work has keys made of the facts: several that keep
+    the books at once, each with its own connections, and one that works from what it read long before, post and roll up each hour once.
     """
     with database.write() as session:
         for number in range(7):
             add_cache(session, project, f"c{number}", tokens=1000, start=T0, end=after(99 * 3600))
         generate(session, project, "r", prompt=10, output=0)
-    at_once(lambda: keep_books(database, ManualClock(after(5 * 3600))))
+    with homes[0].read() as session:
+        outdated = find_segments(session, [f"c{number}" for number in range(7)])
+    at_once(*(partial(keep_books, home, ManualClock(after(3600))) for home in homes))
+    with homes[0].write() as session:
+        accrue(session, after(2 * 3600), 3)
+    with homes[0].write() as session:
+        newest = newest_settled_id(session)
+    with ThreadPoolExecutor(1) as pool, homes[0].write() as session:
+        roll_up(session, newest)
+        meanwhile = pool.submit(roll_up_posted, homes[1])
+        assert wait([meanwhile], timeout=0.1).not_done, "it waits for the first"
+    at_once(*(partial(keep_books, home, ManualClock(after(5 * 3600))) for home in homes))
+    with homes[0].write() as session:
+        prices = load_prices(session)
+        again = [
+            charge
+            for segment in outdated
+            for charge in storage_charges(segment, segment.accrued_until, after(5 * 3600), prices)
+        ]
+        assert len(again) == 7 * 5
+        assert post(session, again, after(5 * 3600)) == 0
     assert len(entries(database)) == 7 * 5 + 1
     assert total(database, now=after(5 * 3600)) == 7 * 5 * 1_000_000 + 1_000
     assert faults(database, after(5 * 3600)) == []
 
 
-def test_no_configuration_turns_charging_off_silently(database: Database, project: str) -> None:
-    """BerriAI/litellm#19163: a combination of settings stopped spend from being written, and nothing said so. Ours has no setting for
-    it; a request that cannot be charged does not become owed, and fails where it can be seen.
+def test_no_configuration_turns_charging_off_silently(
+    database: Database, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BerriAI/litellm#19163: a combination of settings stopped spend from being written, and nothing said so. A server charges a probe
+    before it serves, reads it in the ledger and takes it back: whatever keeps charges from the ledger stops the start. And what
+    cannot be charged does not become owed, and fails where it can be seen.
     """
+    clock = ManualClock(after(1))
     with database.write() as session:
         reserve(session, project, "r", prompt=10)
+        before = rows(session)
+    check_posting(database, clock)
+    for target, broken in (
+        ("billing.usage.post", lambda *_, **__: 0),
+        ("billing.usage.usage_charges", lambda *_: []),
+        ("billing.charges.token_charge", lambda *_: 0),
+        ("billing.usage._charge", lambda *_: None),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(target, broken)
+            with pytest.raises(LedgerBroken, match="is not charged"):
+                check_posting(database, clock)
+    with swallowing(database), pytest.raises(LedgerBroken, match="has put nothing there"):
+        check_posting(database, clock)
     with database.write() as session:
+        assert rows(session) == before
         session.execute(text("DELETE FROM prices"))
     with pytest.raises(PriceMissing), database.write() as session:
         usage.finalise(session, "r", 1, 3, after(1), "STOP")
@@ -313,5 +345,33 @@ def test_no_configuration_turns_charging_off_silently(database: Database, projec
         row = find_usage(session, "r")
         assert row is not None
         assert row.state is UsageState.RESERVED
-    words = ("disable", "billing", "spend", "charge", "ledger", "usage")
-    assert [name for name in Settings.model_fields if any(word in name for word in words)] == []
+
+
+def rows(session: Session) -> dict[str, int]:
+    tables = Base.metadata.sorted_tables
+    return {table.name: session.scalars(select(func.count()).select_from(table)).one() for table in tables}
+
+
+@contextmanager
+def swallowing(database: Database) -> Iterator[None]:
+    """A trigger that somebody added, under which the ledger takes nothing and says nothing."""
+    is_postgresql = database._engine.dialect.name == "postgresql"
+    if is_postgresql:
+        making = [
+            "CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$",
+            "CREATE TRIGGER swallow BEFORE INSERT ON ledger_entries FOR EACH ROW EXECUTE FUNCTION swallow()",
+        ]
+        removing = "DROP FUNCTION swallow() CASCADE"
+    else:
+        making = [
+            "CREATE TRIGGER swallow BEFORE INSERT ON ledger_entries BEGIN SELECT RAISE(IGNORE); END",
+        ]
+        removing = "DROP TRIGGER swallow"
+    with database.write() as session:
+        for statement in making:
+            session.execute(text(statement))
+    try:
+        yield
+    finally:
+        with database.write() as session:
+            session.execute(text(removing))

@@ -1,9 +1,11 @@
 """Public cases of prices that were missing, mistaken or changed, each through ours; docs/billing-cases.md lists all."""
 
+import ast
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from billing.charges import usage_charges
 from billing.corrections import correct
@@ -12,11 +14,12 @@ from billing.meters import CREATE_METERS, GENERATE_METERS, Meter
 from billing.periods import Bucket, Period
 from billing.price_book import load_price_book, make_book
 from billing.price_diff import diff
-from billing.prices import list_prices, load_prices, require_prices, store, unpriced_meters
+from billing.prices import list_prices, load_prices, store, unpriced_meters
 from billing.report import Subject
 from billing.report_csv import report_csv
 from caching import leases
 from core.errors import PriceBookInvalid, PriceMissing
+from models.cache import Cache
 from models.ledger_entry import list_entries
 from models.session import Database
 from models.usage import find_usage
@@ -39,9 +42,12 @@ from tests.billing.rows import (
     reserve,
     write,
 )
+from tests.caching.scene import Scene
 from tests.fakes.clock import ManualClock
+from tests.models.rows import add_customer
 
 READ, INPUT, STORAGE = Meter.CACHE_READ_TOKENS, Meter.INPUT_TOKENS, Meter.CACHE_STORAGE_TOKEN_SECONDS
+IMPLICIT, OUTPUT, WRITE = Meter.IMPLICIT_CACHE_READ_TOKENS, Meter.OUTPUT_TOKENS, Meter.CACHE_WRITE_TOKENS
 
 
 @pytest.fixture
@@ -54,7 +60,8 @@ def project(database: Database) -> str:
 
 def test_a_price_of_ones_own_does_not_lose_the_cached_rate(database: Database, project: str) -> None:
     """BerriAI/litellm#28009, BerriAI/litellm#27922: custom prices left the cached rate out, 67 % too much, and a daily sum left
-    cached tokens out. A project's own price is of one meter; every other falls back to everybody's, and days hold all meters.
+    cached tokens out. A project's own price is of one meter; every other falls back to everybody's, and days hold all meters,
+    before anything is rolled up, when all is, and when something came after.
     """
     with database.write() as session:
         store(
@@ -62,10 +69,18 @@ def test_a_price_of_ones_own_does_not_lose_the_cached_rate(database: Database, p
             joined(book(), book({INPUT: 50_000_000}, project_id=project)),
             LONG_AGO - timedelta(days=1),
         )
-        generate(session, project, "r", prompt=1100, cached=1000, cache_id="c", output=0)
-    assert amounts(bill(database, now=T0)) == {INPUT: 5_000, READ: 10_000}
-    (day,) = bill(database, bucket=Bucket.DAY, now=T0).groups.values()
-    assert day.lines[READ].quantity == 1000
+    for requests, name in enumerate(("r1", "r2"), 1):
+        with database.write() as session:
+            generate(session, project, name, prompt=1100, cached=1000, implicit=30, cache_id="c", output=2)
+        for moment in (bring_up_to_date, faults):
+            (day,) = bill(database, bucket=Bucket.DAY, now=T0).groups.values()
+            told = {meter: (line.quantity, line.amount_nano_usd) for meter, line in day.lines.items()}
+            expected = {INPUT: (70, 3_500), READ: (1000, 10_000), IMPLICIT: (30, 300), OUTPUT: (2, 800)}
+            assert {meter: each for meter, each in told.items() if each[0]} == {
+                meter: (requests * quantity, requests * amount)
+                for meter, (quantity, amount) in expected.items()
+            }
+            assert not moment(database, T0)
 
 
 def test_a_slip_in_the_price_table_does_not_make_hits_dear() -> None:
@@ -117,20 +132,25 @@ def test_every_meter_has_a_place_in_the_price_table(database: Database) -> None:
     assert {*CREATE_METERS, *GENERATE_METERS} == set(Meter)
 
 
-def test_written_tokens_are_not_free(database: Database, project: str) -> None:
-    """langfuse/langfuse#14249: tokens written into a cache had no price and cost nothing. Without one no cache is made; with
-    one they are charged.
+@pytest.mark.parametrize("missing", CREATE_METERS)
+def test_written_tokens_are_not_free(database: Database, missing: Meter) -> None:
+    """langfuse/langfuse#14249: tokens written into a cache had no price and cost nothing. While writing or keeping has none, no cache
+    is made; with one it is charged.
     """
     with database.write() as session:
-        add_prices(
-            session,
-            book({meter: price for meter, price in PRICES.items() if meter is not Meter.CACHE_WRITE_TOKENS}),
-        )
-        with pytest.raises(PriceMissing, match="cache_write_tokens"):
-            require_prices(session, project, MODEL, CREATE_METERS, T0)
+        customer = add_customer(session, "p")
+        add_prices(session, book({meter: price for meter, price in PRICES.items() if meter is not missing}))
+    scene = Scene(database, ManualClock(T0), customer)
+    with pytest.raises(PriceMissing, match=missing):
+        scene.create()
+    with database.read() as session:
+        assert session.scalars(select(Cache)).all() == []
+    with database.write() as session:
         store(session, book(), T0)
-        write(session, project, "c", tokens=1000)
-    assert [entry.amount_nano_usd for entry in entries(database)] == [100_000]
+    scene.active()
+    assert [(each.meter, each.quantity, each.amount_nano_usd) for each in entries(database)] == [
+        (WRITE, 100, 10_000)
+    ]
 
 
 def test_a_price_that_began_earlier_is_not_passed_over_silently(database: Database, project: str) -> None:
@@ -221,8 +241,9 @@ def test_two_places_do_not_disagree_on_what_cached_tokens_cost(database: Databas
 
 
 def test_a_full_hit_is_not_priced_by_a_second_calculator(database: Database, project: str) -> None:
-    """Aider-AI/aider#5516: a calculator for when the first one failed was 10.9 times too high on full hits. There is one: what
-    a request is told before it is settled, and what it would have cost without a cache, come from the same function.
+    """Aider-AI/aider#5516: a calculator for when the first one failed was 10.9 times too high on full hits. There is one, and
+    nothing is told while it has not spoken: only `rating` multiplies by a price, and only what makes charges of rows, and what
+    holds the most that they can become, asks it. The reconciliation alone computes for itself, in order to disagree.
     """
     with database.write() as session:
         add_prices(session, book())
@@ -233,3 +254,42 @@ def test_a_full_hit_is_not_priced_by_a_second_calculator(database: Database, pro
     assert quantities(bill(database, now=T0)) == {READ: 109_000}
     assert total(database, now=T0) == 109_000 * 10
     assert bill(database, now=T0).total.without_cache_nano_usd == 109_000 * 100
+    sources = {
+        str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+        for layer in LAYERS
+        for path in (ROOT / layer).rglob("*.py")
+    }
+    trees = {
+        name: ast.parse(source)
+        for name, source in sources.items()
+        if "nano_usd_per_million" in source or "billing.rating" in source
+    }
+    assert {name for name, tree in trees.items() if multiplies_by_a_price(tree)} == {
+        "billing/rating.py",
+        "billing/recompute.py",
+    }
+    assert {name for name, tree in trees.items() if asks_rating_for_an_amount(tree)} == {
+        "billing/charges.py",
+        "billing/bounds.py",
+    }
+
+
+ROOT = Path(__file__).parents[2]
+LAYERS = ("api", "billing", "caching", "cli", "core", "models", "workers")
+
+
+def multiplies_by_a_price(tree: ast.Module) -> bool:
+    return any(
+        "nano_usd_per_million" in ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div | ast.FloorDiv)
+    )
+
+
+def asks_rating_for_an_amount(tree: ast.Module) -> bool:
+    amounts = {"token_charge", "storage_charge", "storage_floor", "storage_ceiling", "TOKENS_PER_PRICE_UNIT"}
+    amounts |= {"TOKEN_SECONDS_PER_PRICE_UNIT"}
+    imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return any(
+        node.module == "billing.rating" and amounts & {each.name for each in node.names} for node in imported
+    )

@@ -1,13 +1,17 @@
-"""What a person reads when the server is ready: the address as it is, the keys once, and a snippet that is Python."""
+"""A start that is refused; what a person reads when the server is ready: the address as it is, the keys once, a snippet in Python."""
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from cli.embedded import Embedded
+from cli.embedded import Embedded, embedded as start
 from cli.first_start import FirstKeys
 from cli.serve import _announce
+from core.errors import LedgerBroken
+from core.settings import load_settings
 from prompting.served_model import ServedModel
+from workers.engine.loading.progress import silent
 
 ADDRESS = "http://[fd00::1]:8080"  # looks like rich's markup
 METRICS_ADDRESS = "http://[::1]:9464/metrics"
@@ -31,6 +35,15 @@ def embedded(first_keys: FirstKeys | None) -> Embedded:
     return Embedded(
         absent, absent, absent, absent, model, absent, has_engine=lambda: True, first_keys=first_keys
     )
+
+
+def test_a_server_that_would_not_charge_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is loaded, served or recovered."""
+    monkeypatch.setattr("billing.usage.post", lambda *_, **__: 0)
+    with pytest.raises(LedgerBroken), start(load_settings(data_dir=tmp_path / "data"), silent):
+        raise AssertionError
 
 
 @pytest.mark.parametrize("json_ready", [True, False])
