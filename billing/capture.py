@@ -14,7 +14,7 @@ from billing.counters import make_counter
 from billing.months import month_of
 from billing.terms import Terms
 from models.credit import add_used, find_credit
-from models.ledger_entry import Account, EntryKind, LedgerEntry, find_entries, insert_new
+from models.ledger_entry import Account, EntryKind, LedgerEntry, find_entries, insert_new, new_entry
 from models.limit import WHOLE, add_spent
 
 
@@ -101,27 +101,18 @@ def _use_credit(session: Session, project_id: str, charges: Sequence[Counted], n
 
 def _use(charge: Counted, amount: int, now: datetime) -> dict[str, Any]:
     """An entry that pays so much of a charge with credit, in the hour and month of the charge."""
-    return {
-        "project_id": charge.project_id,
-        "dedupe_key": _use_key(charge.dedupe_key),
-        "kind": EntryKind.CREDIT_USE,
-        "debit": Account.CREDIT,
-        "credit": Account.RECEIVABLE,
-        "meter": None,
-        "price_id": None,
-        "corrects_id": None,
-        "key_id": None,
-        "cache_id": charge.cache_id,
-        "model": None,
-        "hour": charge.hour,
-        "period": charge.period,
-        "limit_month": None,
-        "quantity": 0,
-        "amount_nano_usd": amount,
-        "without_cache_nano_usd": 0,
-        "posted_at": now,
-        "note": None,
-    }
+    return new_entry(
+        project_id=charge.project_id,
+        dedupe_key=_use_key(charge.dedupe_key),
+        kind=EntryKind.CREDIT_USE,
+        debit=Account.CREDIT,
+        credit=Account.RECEIVABLE,
+        cache_id=charge.cache_id,
+        hour=charge.hour,
+        period=charge.period,
+        amount_nano_usd=amount,
+        posted_at=now,
+    )
 
 
 def _use_key(charge_key: str) -> str:

@@ -1,6 +1,7 @@
 """Prepaid credit: granted by an operator, used by charges before anything else, and, for who pays beforehand, a bound."""
 
 from datetime import datetime
+from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
@@ -10,12 +11,20 @@ from billing.limits import MOST_NANO_USD
 from billing.rating import whole_hour
 from billing.terms import forget, lock_alone
 from core.errors import InvalidArgument
+from core.texts import LONGEST_NOTE, check_text
 from models import credit as rows
 from models.credit import Credit
 from models.hold import sum_held
-from models.ledger_entry import Account, EntryKind, LedgerEntry, find_entries, insert_new
+from models.ledger_entry import Account, EntryKind, LedgerEntry, append, find_entries, new_entry
 
-_LONGEST = 200
+_LONGEST_REFERENCE = 200
+
+
+class Granted(NamedTuple):
+    """A grant on record. is_new: it was not there before; else nothing was given once more."""
+
+    entry: LedgerEntry
+    is_new: bool
 
 
 def grant(
@@ -25,32 +34,38 @@ def grant(
     reference: str,
     now: datetime,
     note: str | None = None,
-) -> LedgerEntry:
-    """Give a project credit, in the caller's write unit; charges from now on use it. Gives the entry on record.
+) -> Granted:
+    """Give a project credit, in the caller's write unit; charges from now on use it.
 
     reference: the operator's own name for this grant, such as a payment's number: with the same one and amount nothing is
     given twice, with another amount it raises InvalidArgument.
     """
-    _check(amount_nano_usd, reference)
+    _check(amount_nano_usd, reference, note)
     lock_alone(session, project_id)
-    credit = _credit(session, project_id)
-    if credit.granted_nano_usd + amount_nano_usd > MOST_NANO_USD:
+    key = f"grant:{reference}"
+    for entry in find_entries(session, project_id, [key]):
+        _check_repeats(entry, reference, amount_nano_usd)
+        return Granted(entry, is_new=False)
+    if _credit(session, project_id).granted_nano_usd + amount_nano_usd > MOST_NANO_USD:
         raise InvalidArgument(
             f"amount would make more than {MOST_NANO_USD} nano-USD of credit in all.", field="amount"
         )
-    key = f"grant:{reference}"
-    is_new = bool(insert_new(session, [_entry(session, project_id, key, amount_nano_usd, note, now)]))
-    (entry,) = find_entries(session, project_id, [key])
-    if entry.amount_nano_usd != amount_nano_usd:
-        raise InvalidArgument(
-            f"reference {reference!r} is that of a grant of {entry.amount_nano_usd} nano-USD. Repeat that amount, or take a "
-            "new reference.",
-            field="reference",
-        )
-    if is_new:
-        rows.add_granted(session, project_id, amount_nano_usd)
+    facts = new_entry(
+        project_id=project_id,
+        dedupe_key=key,
+        kind=EntryKind.GRANT,
+        debit=Account.GRANTED,
+        credit=Account.CREDIT,
+        hour=whole_hour(now),
+        period=Periods(session, now).present(),
+        amount_nano_usd=amount_nano_usd,
+        posted_at=now,
+        note=note,
+    )
+    entry = append(session, LedgerEntry(**facts))
+    rows.add_granted(session, project_id, amount_nano_usd)
     forget(session, project_id)
-    return entry
+    return Granted(entry, is_new=True)
 
 
 def set_prepaid(session: Session, project_id: str, *, is_prepaid: bool) -> Credit:
@@ -78,40 +93,22 @@ def _credit(session: Session, project_id: str) -> Credit:
     return credit
 
 
-def _check(amount_nano_usd: int, reference: str) -> None:
+def _check(amount_nano_usd: int, reference: str, note: str | None) -> None:
     if not 0 < amount_nano_usd <= MOST_NANO_USD:
         raise InvalidArgument(
             f"amount must be more than 0 and at most {MOST_NANO_USD} nano-USD, not {amount_nano_usd}. Credit is not taken "
             "back: correct the charges that used it.",
             field="amount",
         )
-    if not reference.strip() or len(reference) > _LONGEST or "\0" in reference:
+    check_text("reference", reference, "name the grant", _LONGEST_REFERENCE)
+    if note is not None:
+        check_text("note", note, "say why", LONGEST_NOTE)
+
+
+def _check_repeats(entry: LedgerEntry, reference: str, amount_nano_usd: int) -> None:
+    if entry.amount_nano_usd != amount_nano_usd:
         raise InvalidArgument(
-            f"reference must name the grant, in at most {_LONGEST} characters.", field="reference"
+            f"reference {reference!r} is that of a grant of {entry.amount_nano_usd} nano-USD. Repeat that amount, or take a "
+            "new reference.",
+            field="reference",
         )
-
-
-def _entry(
-    session: Session, project_id: str, key: str, amount: int, note: str | None, now: datetime
-) -> dict[str, object]:
-    return {
-        "project_id": project_id,
-        "dedupe_key": key,
-        "kind": EntryKind.GRANT,
-        "debit": Account.GRANTED,
-        "credit": Account.CREDIT,
-        "meter": None,
-        "price_id": None,
-        "corrects_id": None,
-        "key_id": None,
-        "cache_id": None,
-        "model": None,
-        "hour": whole_hour(now),
-        "period": Periods(session, now).present(),
-        "limit_month": None,
-        "quantity": 0,
-        "amount_nano_usd": amount,
-        "without_cache_nano_usd": 0,
-        "posted_at": now,
-        "note": note,
-    }

@@ -19,7 +19,7 @@ from billing.months import month_of
 from billing.terms import lock_terms, lock_terms_of
 from core.errors import LedgerConflict
 from models.billing_period import is_open
-from models.ledger_entry import Account, EntryKind, LedgerEntry, find_entries, insert_new
+from models.ledger_entry import Account, EntryKind, LedgerEntry, find_entries, insert_new, new_entry
 
 log = logging.getLogger(__name__)
 
@@ -108,29 +108,27 @@ class Periods:
         return self._open[month]
 
 
-def _entry(charge: Charge, periods: Periods, now: datetime, limit_month: str | None) -> dict[str, object]:
+def _entry(charge: Charge, periods: Periods, now: datetime, limit_month: str | None) -> dict[str, Any]:
     kind, period = periods.of(charge.hour)
-    return {
-        "project_id": charge.project_id,
-        "dedupe_key": charge.dedupe_key,
-        "kind": kind,
-        "debit": Account.RECEIVABLE,
-        "credit": Account.REVENUE,
-        "meter": charge.meter,
-        "price_id": charge.price_id,
-        "corrects_id": None,
-        "key_id": charge.key_id,
-        "cache_id": charge.cache_id,
-        "model": charge.model,
-        "hour": charge.hour,
-        "period": period,
-        "limit_month": None if limit_month == period else limit_month,
-        "quantity": charge.quantity,
-        "amount_nano_usd": charge.amount_nano_usd,
-        "without_cache_nano_usd": charge.without_cache_nano_usd,
-        "posted_at": now,
-        "note": None,
-    }
+    return new_entry(
+        project_id=charge.project_id,
+        dedupe_key=charge.dedupe_key,
+        kind=kind,
+        debit=Account.RECEIVABLE,
+        credit=Account.REVENUE,
+        meter=charge.meter,
+        price_id=charge.price_id,
+        key_id=charge.key_id,
+        cache_id=charge.cache_id,
+        model=charge.model,
+        hour=charge.hour,
+        period=period,
+        limit_month=None if limit_month == period else limit_month,
+        quantity=charge.quantity,
+        amount_nano_usd=charge.amount_nano_usd,
+        without_cache_nano_usd=charge.without_cache_nano_usd,
+        posted_at=now,
+    )
 
 
 def _conflicts(session: Session, charges: Iterable[Charge]) -> Iterator[tuple[Charge, LedgerConflict]]:

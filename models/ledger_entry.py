@@ -118,6 +118,18 @@ class LedgerEntry(Base):
 
 keep_rows(LedgerEntry)
 
+# What an entry need not say.
+_LEFT_OUT: dict[str, Any] = {
+    **{column.name: None for column in LedgerEntry.__table__.columns if column.nullable},
+    "quantity": 0,
+    "without_cache_nano_usd": 0,
+}
+
+
+def new_entry(**facts: Any) -> dict[str, Any]:
+    """All columns of an entry that is to be appended; what is left out is empty, or 0."""
+    return _LEFT_OUT | facts
+
 
 def insert_new(session: Session, entries: Sequence[dict[str, Any]]) -> set[tuple[str, str]]:
     """Append the entries whose dedupe keys are new in their projects; gives (project, dedupe key) of those."""
@@ -165,12 +177,10 @@ def list_corrections(session: Session, entry_id: int) -> Sequence[LedgerEntry]:
 
 def sum_of_period(session: Session, month: str) -> int:
     """What all charges of a month come to."""
-    return session.scalars(
-        select(func.coalesce(func.sum(LedgerEntry.amount_nano_usd), 0)).where(
-            LedgerEntry.period == month,
-            LedgerEntry.kind.in_([EntryKind.USAGE, EntryKind.CORRECTION]),
-        )
-    ).one()
+    query = select(func.coalesce(func.sum(LedgerEntry.amount_nano_usd), 0)).where(
+        LedgerEntry.period == month, LedgerEntry.kind.in_(CHARGES)
+    )
+    return int(session.scalars(query).one())  # PostgreSQL's sum of its large integers is a decimal
 
 
 def sum_counted(session: Session, project_id: str, key_id: str, month: str) -> int:

@@ -55,13 +55,17 @@ def grant(
     nano = parse_usd(amount, "amount")
     with open_database(load_settings()) as database, database.write() as session:
         owner = get_project_named(session, project)
-        entry = grant_credit(session, owner.id, nano, reference, instant(session, SystemClock()), note)
+        entry, is_new = grant_credit(
+            session, owner.id, nano, reference, instant(session, SystemClock()), note
+        )
         credit = find_credit(session, owner.id)
         assert credit is not None
     if as_json:
-        print_json(credit_json(credit) | {"entry": entry.id})
-    else:
-        typer.echo(f"Entry {entry.id} grants {owner.name} {usd(nano)} USD. {_words(credit)}")
+        print_json(credit_json(credit) | {"entry": entry.id, "isNew": is_new})
+        return
+    granted = f"{owner.name} {usd(nano)} USD"
+    told = f"grants {granted}" if is_new else f"granted {granted} before, and nothing is given twice"
+    typer.echo(f"Entry {entry.id} {told}. {_words(credit)}")
 
 
 @app.command()

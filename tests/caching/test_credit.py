@@ -10,11 +10,12 @@ from models.ledger_entry import Account, EntryKind, LedgerEntry
 from tests.caching.spending import HIT, MONTH, REQUEST, WRITE, Spending, hours
 
 
-def give(spending: Spending, amount: int, reference: str = "payment 1") -> LedgerEntry:
+def give(
+    spending: Spending, amount: int, reference: str = "payment 1", note: str = "by wire ☂"
+) -> LedgerEntry:
     with spending.database.write() as session:
-        return grant(
-            session, spending.customer.project_id, amount, reference, spending.clock.now(), "by wire ☂"
-        )
+        made = grant(session, spending.customer.project_id, amount, reference, spending.clock.now(), note)
+        return made.entry
 
 
 def prepay(spending: Spending, *, is_prepaid: bool = True) -> None:
@@ -67,20 +68,25 @@ class TestGrants:
             (5, " ", "reference"),
             (5, "r" * 201, "reference"),
             (5, "r\0", "reference"),
+            (5, "r\udcff", "reference"),
+            (5, "r", "note"),
         ],
     )
     def test_a_bad_grant_is_refused_by_name(
         self, spending: Spending, amount: int, reference: str, field: str
     ) -> None:
-        with pytest.raises(InvalidArgument) as caught:
-            give(spending, amount, reference)
-        assert caught.value.field == field
+        for note in (" ", "n" * 1_001, "n\0", "n\udcff") if field == "note" else ("why",):
+            with pytest.raises(InvalidArgument) as caught:
+                give(spending, amount, reference, note)
+            assert caught.value.field == field
         assert spending.count("credits") == spending.count("ledger_entries") == 0
 
     def test_credit_stays_an_integer_of_the_database(self, spending: Spending) -> None:
         give(spending, 10**18)
         with pytest.raises(InvalidArgument, match="in all"):
             give(spending, 1, "payment 2")
+        give(spending, 10**18)  # once more is the same one
+        assert credit(spending) == (10**18, 0, 0)
 
     def test_a_project_that_is_not_there_is_given_nothing(self, spending: Spending) -> None:
         with pytest.raises(ProjectNotFound), spending.database.write() as session:

@@ -87,9 +87,12 @@ class TestCredit:
         assert "grants busy 12.500000000 USD" in done(
             "billing", "credit", "grant", "busy", "12.5", "--reference", "inv-7", "--note", "☂"
         )
+        told = done("billing", "credit", "grant", "busy", "12.5", "--reference", "inv-7")
+        assert "granted busy 12.500000000 USD before, and nothing is given twice" in told
         again = json.loads(
             done("billing", "credit", "grant", project, "12.5", "--reference", "inv-7", "--json")
         )
+        assert again["isNew"] is False
         assert (again["grantedNanoUsd"], again["leftNanoUsd"]) == (12_500_000_000, 12_500_000_000)
         assert "grant of 12500000000 nano-USD" in refused(
             "billing", "credit", "grant", "busy", "13", "--reference", "inv-7"
