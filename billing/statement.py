@@ -7,16 +7,16 @@ corrections, and which of it is billed in the month.
 from calendar import monthrange
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, tzinfo
 from enum import StrEnum
 
 from sqlalchemy.orm import Session
 
-from billing.closing import MONTH
+from billing.months import check_month, end_of, month_of
 from billing.periods import Bucket, Period, parse_period
 from billing.priced_lines import PricedLine, priced_lines
 from billing.report import Query, Report, Subject, Sums, report
-from core.errors import InvalidArgument, LedgerConflict
+from core.errors import LedgerConflict
 from models.billing_period import PeriodState, list_periods
 from models.cache import find_cache
 from models.ledger_entry import LedgerEntry
@@ -130,15 +130,7 @@ def statement(session: Session, project: Project, month: str, zone: tzinfo, now:
 
 def month_period(month: str, zone: tzinfo, now: datetime) -> Period:
     """Give the hours of a month, YYYY-MM, in a time zone."""
-    if not MONTH.fullmatch(month):
-        raise InvalidArgument(f"month must be written as 2026-01, not {month[:64]!r}.", field="month")
-    try:
-        first = days_of(month)[0]
-        following = f"{first + timedelta(days=31):%Y-%m}"
-    except (ValueError, OverflowError) as error:
-        raise InvalidArgument(
-            f"month is none of the calendar that has a next one: {month}.", field="month"
-        ) from error
+    following = month_of(end_of(check_month(month)))
     return parse_period(month, following, now, zone)
 
 

@@ -43,14 +43,22 @@ def is_open(session: Session, month: str) -> bool:
     query = select(BillingPeriod.state).where(BillingPeriod.month == month).with_for_update(read=True)
     state = session.scalars(query).one_or_none()
     if state is None:  # nobody posted into it yet
-        insert_unless_there(session, BillingPeriod, [{"month": month, "state": PeriodState.OPEN}], ["month"])
+        _begin(session, month)
         state = session.scalars(query).one()
     return state == PeriodState.OPEN
 
 
-def lock_period(session: Session, month: str) -> BillingPeriod | None:
-    """Hold a month until the unit ends, to close it: whoever posts into it waits."""
-    return session.get(BillingPeriod, month, with_for_update=TO_CHANGE, populate_existing=True)
+def lock_period(session: Session, month: str) -> BillingPeriod:
+    """Hold a month until the unit ends, to close it: whoever posts into it waits.
+
+    It must not be shared before: two that share it would wait for each other.
+    """
+    _begin(session, month)
+    return session.get_one(BillingPeriod, month, with_for_update=TO_CHANGE, populate_existing=True)
+
+
+def _begin(session: Session, month: str) -> None:
+    insert_unless_there(session, BillingPeriod, [{"month": month, "state": PeriodState.OPEN}], ["month"])
 
 
 def close(session: Session, period: BillingPeriod, closed_at: datetime, amount_nano_usd: int) -> None:

@@ -6,7 +6,7 @@ reuses_kv: whether its requests read automatic KV, and leave their own behind.
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from sqlalchemy import select, true
+from sqlalchemy import func, select, true
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
@@ -88,6 +88,11 @@ def update_project(session: Session, id_or_name: str, *, reuses_kv: bool) -> Pro
     project.reuses_kv = reuses_kv
     session.flush()
     return project
+
+
+def first_creation(session: Session) -> datetime | None:
+    """When the first of all projects was created; None where there is none. Nothing can be owed from before."""
+    return session.scalars(select(func.min(Project.created_at))).one()
 
 
 def list_projects(session: Session) -> Sequence[Project]:

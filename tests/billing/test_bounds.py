@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
 from billing.bounds import most_of_request, most_of_storage, storage_to_come
 from billing.charges import storage_charges, usage_charges
 from billing.meters import GENERATE_METERS, Meter
-from billing.months import by_month, end_of, month_of
+from billing.months import month_of
 from billing.price import ANY, Price
 from billing.price_book import make_book
 from billing.timelines import Prices
@@ -126,12 +125,3 @@ def test_a_life_that_begins_later_than_asked_for_costs_no_more_in_any_month(plan
     begun = plan.segment(min(plan.start + late, plan.end), 0)
     for month, amount in storage_to_come(begun, plan.prices).items():
         assert amount <= most[month]
-
-
-def test_months_tile_whatever_they_cut() -> None:
-    start, end = T0, T0 + timedelta(days=400)
-    pieces = list(by_month(start, end))
-    assert (pieces[0][1], pieces[-1][2], len(pieces)) == (start, end, 14)
-    for (month, _, until), (_, begin, _) in pairwise(pieces):
-        assert until == begin == end_of(month)
-    assert list(by_month(end, end)) == []

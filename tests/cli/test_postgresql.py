@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from billing.prices import store
+from cli.database import open_database
 from core.settings import load_settings
 from models.opening import sole_home
 from models.schema import newest
+from tests.billing.rows import T0, add_project, book, generate
 from tests.cli.running import done, refused
 from tests.postgresql import PostgreSQL
 
@@ -37,6 +40,13 @@ def test_the_commands_work_on_it_and_leave_no_file(folder: Path) -> None:
     (key,) = json.loads(done("keys", "list", "--project", "default", "--json"))
     assert "revoked" in done("keys", "revoke", key["id"])
     assert json.loads(done("billing", "report", "--json"))["amountNanoUsd"] == 0
+    with open_database(load_settings()) as database, database.write() as session:
+        store(session, book(), T0)
+        generate(session, add_project(session, "busy"), "r", prompt=1000, output=0)
+    done("billing", "post")
+    assert "2026-03 is closed at 0.000100000 USD" in done("billing", "close", "2026-03")
+    assert [each["amountNanoUsd"] for each in json.loads(done("billing", "periods", "--json"))] == [100_000]
+    assert "to the nano" in done("billing", "verify")
     assert [path.name for path in folder.iterdir() if "sqlite" in path.name] == []
     assert done("migrate", "downgrade", "base", "--yes").strip() == "base"
     assert "headstart migrate" in refused("projects", "list")
