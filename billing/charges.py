@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from billing.meters import READ_METERS, Meter
-from billing.rating import seconds_between, storage_charge, token_charge, whole_hour, whole_second
+from billing.rating import Rates, seconds_between, storage_charge, token_charge, whole_hour, whole_second
 from billing.timelines import Prices
 from models.storage_segment import StorageSegment
 from models.usage import Usage
@@ -47,12 +47,10 @@ def usage_charges(row: Usage, prices: Prices) -> list[Charge]:
     charges = []
     for meter, tokens in quantities.items():
         if tokens:
-            price = prices.at(row.project_id, row.model, meter, row.created_at)
-            amount = token_charge(tokens, price.nano_usd_per_million)
-            without_cache = 0 if meter is Meter.CACHE_WRITE_TOKENS else amount
-            if meter in READ_METERS:
-                computed = prices.at(row.project_id, row.model, Meter.INPUT_TOKENS, row.created_at)
-                without_cache = token_charge(tokens, computed.nano_usd_per_million)
+            about = row.project_id, row.model
+            price = prices.at(*about, meter, row.created_at)
+            input_ = prices.at(*about, Meter.INPUT_TOKENS, row.created_at) if meter in READ_METERS else price
+            rates = Rates.of(meter, price.nano_usd_per_million, input_.nano_usd_per_million)
             charges.append(
                 Charge(
                     dedupe_key=f"{row.id}:{meter}",
@@ -64,8 +62,8 @@ def usage_charges(row: Usage, prices: Prices) -> list[Charge]:
                     price_id=price.id,
                     hour=whole_hour(row.occurred_at),
                     quantity=tokens,
-                    amount_nano_usd=amount,
-                    without_cache_nano_usd=without_cache,
+                    amount_nano_usd=token_charge(tokens, rates.own),
+                    without_cache_nano_usd=token_charge(tokens, rates.without_cache),
                 )
             )
     return charges

@@ -5,6 +5,9 @@ period is charged the difference of two such values. So however a life is cut in
 """
 
 from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from billing.meters import CREATE_METERS, READ_METERS, Meter
 
 TOKENS_PER_PRICE_UNIT = 1_000_000
 TOKEN_SECONDS_PER_PRICE_UNIT = 3_600 * 1_000_000
@@ -15,9 +18,18 @@ def token_charge(tokens: int, nano_usd_per_million: int) -> int:
     return tokens * nano_usd_per_million // TOKENS_PER_PRICE_UNIT
 
 
-def part_of(amount: int, quantity: int, whole: int) -> int:
-    """What an amount for a whole quantity comes to for another one."""
-    return amount * quantity // whole
+class Rates(NamedTuple):
+    """Nano-USD for a million units of a meter, and for the same had nothing been cached."""
+
+    own: int
+    without_cache: int
+
+    @classmethod
+    def of(cls, meter: Meter, own: int, computed: int) -> "Rates":
+        """computed: the price of input, which what was read would have cost; of other meters it does not matter."""
+        if meter in CREATE_METERS:
+            return cls(own, 0)
+        return cls(own, computed if meter in READ_METERS else own)
 
 
 def storage_charge(tokens: int, elapsed: range, nano_usd_per_million: int) -> int:

@@ -53,6 +53,11 @@ def move_end(session: Session, price: Price, effective_to: datetime | None) -> N
     session.flush()
 
 
+def get_price(session: Session, price_id: int) -> Price:
+    """Get a price that something refers to."""
+    return session.get_one(Price, price_id)
+
+
 def list_prices(session: Session) -> Sequence[Price]:
     """List every price, by project, model, meter and date."""
     return session.scalars(

@@ -52,6 +52,7 @@ class Closed:
 class Corrected:
     pick: int
     eighths: int
+    is_of_amount: bool
     now: int
 
 
@@ -116,7 +117,7 @@ def _facts(state: _State, number: int, step: Step) -> Iterator[Fact]:
             yield from _keep(cache, step.at, 1)
             yield from _close(state.closed, step.at)
         case Correct():
-            yield Corrected(step.pick, step.eighths, step.at)
+            yield Corrected(step.pick, step.eighths, step.is_of_amount, step.at)
         case Move() | Delete() | Sweep():
             _change(cache, step)
 

@@ -1,6 +1,7 @@
 """A life as it happens in a database, by the units of work of the server and a clock that is set, against the oracle."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy.orm import Session
@@ -32,7 +33,7 @@ from bench.set_clock import SetClock
 from billing import usage
 from billing.bookkeeping import keep_books
 from billing.closing import close_month
-from billing.corrections import correct
+from billing.corrections import correct, correct_amount
 from billing.periods import Period
 from billing.price_book import make_book
 from billing.prices import store
@@ -40,7 +41,7 @@ from billing.report import Query, report
 from billing.verify import verify
 from caching import leases, lifecycle
 from caching.sweeping import sweep
-from core.errors import CacheNotFound
+from core.errors import CacheNotFound, InvalidArgument
 from models.api_key import ApiKey, insert_api_key
 from models.cache import Cache, CacheState, insert_cache
 from models.ledger_entry import EntryKind, LedgerEntry, list_entries
@@ -205,11 +206,12 @@ class Books:
         if name is None:
             return
         (entry,) = [each for each in entries if each.corrects_id is None and name_of(each.dedupe_key) == name]
-        wanted = entry.quantity * step.eighths // 8
-        so_far = sum(each.quantity for each in entries if each.corrects_id == entry.id)
-        if wanted != entry.quantity + so_far:
-            with self._database.write() as session:
-                correct(session, entry.id, wanted, "why", self._clock.at)
+        with suppress(InvalidArgument), self._database.write() as session:  # where nothing would change
+            if step.is_of_amount:
+                amount = entry.amount_nano_usd * step.eighths // 8
+                correct_amount(session, entry.id, amount, "why", self._clock.at)
+            else:
+                correct(session, entry.id, entry.quantity * step.eighths // 8, "why", self._clock.at)
 
     def _entries(self) -> Sequence[LedgerEntry]:
         with self._database.read() as session:

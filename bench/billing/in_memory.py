@@ -12,10 +12,11 @@ from bench.billing.names import CACHE, KEY, name_of, request_id
 from bench.billing.oracle import Oracle
 from billing.accrual import accrued_by
 from billing.charges import Charge, storage_charges, usage_charges
+from billing.differences import Figures as Sums, add_up, at_amount, at_quantity
 from billing.ledger import Periods
 from billing.meters import Meter
 from billing.price import Price
-from billing.rating import part_of
+from billing.rating import Rates
 from billing.timelines import Prices
 from models.ledger_entry import EntryKind
 from models.storage_segment import StorageSegment
@@ -84,19 +85,24 @@ class Ledger:
         self.record: dict[str, Figures] = {}
         self.closed: dict[str, int] = {}
         self.owed = 0
-        self._prices = Prices(rows(life.changes))
+        prices = rows(life.changes)
+        self._prices = Prices(prices)
+        self._by_id = {price.id: price for price in prices}
+        self._priced: dict[
+            str, tuple[int, int]
+        ] = {}  # by name of a charge: its price, and when it was accepted
 
     def take(self, fact: Fact) -> None:
         match fact:
             case Written():
-                self._post(usage_charges(_written(fact), self._prices), fact.at)
+                self._post(usage_charges(_written(fact), self._prices), fact.at, fact.at)
             case Used():
                 for _ in range(fact.times):
-                    self._post(usage_charges(_used(fact), self._prices), fact.occurred)
+                    self._post(usage_charges(_used(fact), self._prices), fact.occurred, fact.created)
             case Kept():
                 assert accrued_by(_segment(fact), instant(fact.now)) == instant(fact.end)
                 for _ in range(fact.times):
-                    self._post(self._kept(fact), fact.now)
+                    self._post(self._kept(fact), fact.now, fact.start)
             case Closed():
                 self.closed[fact.month] = sum(
                     each.amount for each in self.record.values() if each.month == fact.month
@@ -111,7 +117,7 @@ class Ledger:
     def _kept(self, fact: Kept) -> list[Charge]:
         return storage_charges(_segment(fact), instant(fact.start), instant(fact.end), self._prices)
 
-    def _post(self, charges: list[Charge], now: int) -> None:
+    def _post(self, charges: list[Charge], now: int, accepted: int) -> None:
         periods = _Months(self.closed, instant(now))
         for charge in charges:
             kind, month = periods.of(charge.hour)
@@ -124,7 +130,9 @@ class Ledger:
                 charge.amount_nano_usd,
                 charge.without_cache_nano_usd,
             )
-            held = self.record.setdefault(name_of(charge.dedupe_key), made)
+            name = name_of(charge.dedupe_key)
+            self._priced[name] = charge.price_id, accepted
+            held = self.record.setdefault(name, made)
             if (held.hour, held.quantity, held.amount) != (made.hour, made.quantity, made.amount):
                 raise AssertionError(
                     f"{charge.dedupe_key} comes to {made} the second time, and came to {held}"
@@ -136,20 +144,33 @@ class Ledger:
             return
         was = self.record[name]
         earlier = [self.record[each] for each in self.record if each.startswith(f"correction:{name}:")]
-        wanted = was.quantity * fact.eighths // 8
-        quantity = wanted - was.quantity - sum(each.quantity for each in earlier)
-        amount = part_of(was.amount, wanted, was.quantity) - was.amount
-        without = part_of(was.without_cache, wanted, was.quantity) - was.without_cache
-        if quantity:
+        stands = add_up(map(_sums, [was, *earlier]))
+        meter = Meter(was.meter)
+        if not fact.is_of_amount:
+            wanted = at_quantity(
+                meter, _sums(was), was.quantity * fact.eighths // 8, self._rates(name, meter)
+            )
+        elif stands.quantity:
+            wanted = at_amount(meter, stands, was.amount * fact.eighths // 8)
+        else:
+            return
+        if wanted != stands:
             self.record[correction_of(name, self.record)] = Figures(
                 was.meter,
                 was.hour,
                 True,
                 _Months(self.closed, instant(fact.now)).present(),
-                quantity,
-                amount - sum(each.amount for each in earlier),
-                without - sum(each.without_cache for each in earlier),
+                *wanted.less(stands),
             )
+
+    def _rates(self, name: str, meter: Meter) -> Rates:
+        price_id, accepted = self._priced[name]
+        computed = self._prices.at(PROJECT, MODEL, Meter.INPUT_TOKENS, instant(accepted))
+        return Rates.of(meter, self._by_id[price_id].nano_usd_per_million, computed.nano_usd_per_million)
+
+
+def _sums(figures: Figures) -> Sums:
+    return Sums(figures.quantity, figures.amount, figures.without_cache)
 
 
 @dataclass(frozen=True, slots=True)

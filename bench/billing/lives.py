@@ -105,11 +105,12 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Correct:
-    """A charge on record is to be so many eighths of what it was."""
+    """A charge on record is to be so many eighths of what it was: of its quantity, at its price, or of its amount alone."""
 
     at: int
     pick: int
     eighths: int
+    is_of_amount: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ def _step(pick: Pick, clock: int, newest: int, book: "_Book") -> Step:
     if kind < 14:
         return Announce(clock, book.announce(newest))
     if kind == 14:
-        return Correct(clock, pick(0, 99), pick(0, 9))
+        return Correct(clock, pick(0, 99), pick(0, (9, 99)[pick(0, 1)]), pick(0, 3) == 0)
     plain: tuple[Step, ...] = (Look(clock), Close(clock), Close(clock), Delete(clock), Sweep(clock))
     return plain[kind - 15]
 

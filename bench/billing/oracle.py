@@ -32,6 +32,8 @@ class Oracle:
         self.closed: dict[str, int] = {}  # month: what it came to
         self.owed = 0  # at the last look
         self._tariffs = _tariffs(life.changes)
+        # By name of the charge: for a million units, and for the same without a cache.
+        self._prices: dict[str, tuple[int, int]] = {}
 
     def take(self, fact: Fact) -> None:
         match fact:
@@ -40,8 +42,9 @@ class Oracle:
             case Used():
                 self._use(fact)
             case Kept():
-                for second, hour, quantity, amount in self._storage(fact):
+                for second, hour, quantity, amount, price in self._storage(fact):
                     name = f"storage:{second}"
+                    self._prices[name] = price, 0
                     self.record[name] = self._entry(STORAGE, hour, fact.now, quantity, amount, 0)
             case Closed():
                 self.closed[fact.month] = sum(
@@ -52,7 +55,7 @@ class Oracle:
             case Looked():
                 self.owed = sum(each.amount for each in self.record.values())
                 if fact.kept is not None:
-                    self.owed += sum(amount for _, _, _, amount in self._storage(fact.kept))
+                    self.owed += sum(amount for _, _, _, amount, _ in self._storage(fact.kept))
 
     def _use(self, fact: Used) -> None:
         parts = {
@@ -66,12 +69,14 @@ class Oracle:
                 self._charge(f"r{fact.number}", meter, tokens, fact.created, fact.occurred)
 
     def _charge(self, about: str, meter: str, tokens: int, priced_at: int, occurred: int) -> None:
-        def cost(priced: str) -> int:
-            return floor(Fraction(self._price(priced, priced_at).nano_usd, 10**6) * tokens)
-
-        without = 0 if meter == WRITE else cost(OUTPUT if meter == OUTPUT else INPUT)
+        own = self._price(meter, priced_at).nano_usd
+        without = (
+            0 if meter == WRITE else self._price(OUTPUT if meter == OUTPUT else INPUT, priced_at).nano_usd
+        )
+        amounts = (floor(Fraction(price, 10**6) * tokens) for price in (own, without))
         name, hour = f"{about}:{meter}", hour_number(occurred)
-        self.record[name] = self._entry(meter, hour, occurred, tokens, cost(meter), without)
+        self.record[name] = self._entry(meter, hour, occurred, tokens, *amounts)
+        self._prices[name] = own, without
 
     def _entry(self, meter: str, hour: int, now: int, quantity: int, amount: int, without: int) -> Figures:
         month = month_of_hour(hour)
@@ -91,22 +96,41 @@ class Oracle:
         if name is None:
             return
         was = self.record[name]
-        earlier = [self.record[each] for each in self.record if each.startswith(f"correction:{name}:")]
-        wanted = was.quantity * fact.eighths // 8
-        quantity = wanted - was.quantity - sum(each.quantity for each in earlier)
-        if quantity == 0:
+        stands = [was, *(self.record[each] for each in self.record if each.startswith(f"correction:{name}:"))]
+        quantity = sum(each.quantity for each in stands)
+        amount = sum(each.amount for each in stands)
+        without = sum(each.without_cache for each in stands)
+        wanted = self._wanted(name, was, fact, quantity, without)
+        if wanted is None or wanted == (quantity, amount, without):
             return
-        share = Fraction(wanted, was.quantity)
-        amount = floor(share * was.amount) - was.amount - sum(each.amount for each in earlier)
-        without = (
-            floor(share * was.without_cache) - was.without_cache - sum(each.without_cache for each in earlier)
-        )
         self.record[correction_of(name, self.record)] = Figures(
-            was.meter, was.hour, True, self._open_month(fact.now), quantity, amount, without
+            was.meter,
+            was.hour,
+            True,
+            self._open_month(fact.now),
+            wanted[0] - quantity,
+            wanted[1] - amount,
+            wanted[2] - without,
         )
 
-    def _storage(self, kept: Kept) -> Iterator[tuple[int, int, int, int]]:
-        """Second of the life at which a charge begins, its hour, token-seconds and nano-USD.
+    def _wanted(
+        self, name: str, was: Figures, fact: Corrected, quantity: int, without: int
+    ) -> tuple[int, int, int] | None:
+        """Quantity, nano-USD, and those without a cache; None where there is nothing that could cost something."""
+        if fact.is_of_amount:
+            amount = was.amount * fact.eighths // 8
+            if was.meter in (INPUT, OUTPUT):
+                without = amount
+            return (quantity, amount, without) if quantity else None
+        quantity = was.quantity * fact.eighths // 8
+        if quantity == was.quantity:
+            return was.quantity, was.amount, was.without_cache
+        units = Fraction(quantity, 3_600 if was.meter == STORAGE else 1)
+        own, computed = (floor(units * Fraction(price, 10**6)) for price in self._prices[name])
+        return quantity, own, computed
+
+    def _storage(self, kept: Kept) -> Iterator[tuple[int, int, int, int, int]]:
+        """Second of the life at which a charge begins, its hour, token-seconds, nano-USD, and the price.
 
         Under one price all that was kept so far is rounded down, and each hour pays what that has grown by.
         """
@@ -118,7 +142,8 @@ class Oracle:
             while second < min(until, end):
                 stop = min(until, end, second + seconds_left(second))
                 so_far = _rounded(kept.tokens * (stop - begin), price)
-                yield second, hour_number(second * SECOND), kept.tokens * (stop - second), so_far - paid
+                hour, token_seconds = hour_number(second * SECOND), kept.tokens * (stop - second)
+                yield second, hour, token_seconds, so_far - paid, price.nano_usd
                 second, paid = stop, so_far
 
     def _stretches(self, first: int, last: int) -> Iterator[tuple[int, int, Change]]:

@@ -6,7 +6,7 @@ import typer
 
 from billing.bookkeeping import keep_books
 from billing.closing import close_month
-from billing.corrections import correct as correct_entry
+from billing.corrections import correct as correct_entry, correct_amount
 from billing.money import usd
 from billing.verify import verify as find_faults
 from cli.billing.options import Json, OneProject, one_project_id
@@ -17,6 +17,8 @@ from core.clock import SystemClock, format_instant, instant
 from core.settings import load_settings
 from models.billing_period import BillingPeriod, list_periods
 from models.ledger_entry import LedgerEntry, list_entries
+
+MOST_ID = 2**63 - 1  # that the database counts to
 
 
 def verify(*, as_json: Json = False) -> None:
@@ -49,7 +51,7 @@ def post() -> None:
 def entries(
     project: OneProject = None,
     cache: Annotated[str | None, typer.Option(help="Only this cache, by its id.")] = None,
-    after: Annotated[int, typer.Option(help="Only entries after this one.")] = 0,
+    after: Annotated[int, typer.Option(min=0, max=MOST_ID, help="Only entries after this one.")] = 0,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 1_000,
     *,
     as_json: Json = False,
@@ -81,13 +83,29 @@ def entries(
 
 
 def correct(
-    entry: Annotated[int, typer.Argument(help="The entry, as `headstart billing entries` numbers it.")],
-    quantity: Annotated[int, typer.Option(help="What it is to come to; 0 takes the whole charge back.")],
+    entry: Annotated[
+        int, typer.Argument(max=MOST_ID, help="The entry, as `headstart billing entries` numbers it.")
+    ],
     note: Annotated[str, typer.Option(help="Why. It is kept with the correction.")],
+    quantity: Annotated[
+        int | None,
+        typer.Option(help="What it is to come to, at its price; 0 takes the whole charge back."),
+    ] = None,
+    amount_nano_usd: Annotated[
+        int | None,
+        typer.Option(help="What it is to cost, where its price was wrong; its quantity stays."),
+    ] = None,
 ) -> None:
-    """Correct a charge: the entry stays, and the difference is appended, billed in the open month."""
+    """Correct the quantity of a charge or its amount: the entry stays, and the difference is billed in the open month."""
+    if (quantity is None) == (amount_nano_usd is None):
+        raise typer.BadParameter("give one of the two", param_hint="--quantity, --amount-nano-usd")
     with open_database(load_settings()) as database, database.write() as session:
-        made = correct_entry(session, entry, quantity, note, instant(session, SystemClock()))
+        now = instant(session, SystemClock())
+        if quantity is not None:
+            made = correct_entry(session, entry, quantity, note, now)
+        else:
+            assert amount_nano_usd is not None
+            made = correct_amount(session, entry, amount_nano_usd, note, now)
     typer.echo(
         f"Entry {made.id} corrects entry {entry} by {made.quantity:,} for {usd(made.amount_nano_usd)} USD."
     )

@@ -16,8 +16,9 @@ from bench.billing.lives import Ask, Create, Life, numbered_life
 from bench.billing.share import Place, check_in
 from bench.billing.shares import Seen, check_all
 from bench.billing.smallest import in_words, smallest
-from billing import charges, corrections, ledger, storage, usage
+from billing import charges, corrections, differences, ledger, rating, storage, usage
 from billing.price import Price
+from billing.rating import Rates
 from models.session import Database
 
 PRICES = numbered_life("tests", 0).prices
@@ -42,9 +43,11 @@ def _holds_at_its_end(price: Price, at: Any) -> bool:
         (charges, "storage_charge", _round_each_hour),
         (charges, "whole_second", lambda at: at + timedelta(seconds=at.microsecond > 0)),
         (ledger, "month_of", lambda at: f"{at - timedelta(hours=1):%Y-%m}"),
-        (charges, "READ_METERS", ()),
+        (rating, "READ_METERS", ()),
         (Price, "holds_at", _holds_at_its_end),
-        (in_memory, "part_of", lambda amount, quantity, whole: -(-amount * quantity // whole)),
+        (differences, "token_charge", _round_up),
+        (differences, "storage_floor", lambda quantity, price: 1 + quantity * price // (3600 * 10**6)),
+        (in_memory, "at_amount", lambda _meter, stands, amount: stands._replace(amount_nano_usd=amount)),
         (in_memory, "storage_charges", lambda *_: []),
     ],
 )
@@ -60,7 +63,7 @@ def test_faults_are_found_in_memory(
     ("where", "name", "fault"),
     [
         (usage, "_charge", lambda _session, _row: None),
-        (corrections, "part_of", lambda amount, quantity, whole: -(-amount * quantity // whole)),
+        (corrections, "_rates", lambda _session, _charge: Rates(10**6, 10**6)),
         (storage, "last_event", lambda _session, _cache_id: None),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from billing.charges import usage_charges
-from billing.corrections import correct
+from billing.corrections import correct_amount
 from billing.cost import cost_of_request
 from billing.meters import CREATE_METERS, GENERATE_METERS, Meter
 from billing.periods import Bucket, Period
@@ -165,8 +165,9 @@ def test_a_price_that_began_earlier_is_not_passed_over_silently(database: Databa
         store(session, joined(book(), cheaper), after(60))
     (charged,) = entries(database)
     with database.write() as session:
-        correct(session, charged.id, 500, "half the price since 11:00", after(60))
+        correct_amount(session, charged.id, 50_000, "half the price since 11:00", after(60))
     assert [entry.amount_nano_usd for entry in entries(database)] == [100_000, -50_000]
+    assert quantities(bill(database, now=T0)) == {INPUT: 1000}
     assert entries(database)[1].hour == charged.hour
 
 

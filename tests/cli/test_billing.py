@@ -174,6 +174,26 @@ class TestBooks:
         assert "to the nano" in done("billing", "verify")
         assert "comes to 0 already" in refused("billing", "correct", number, "--quantity", "0", "--note", "x")
         assert "no charge 999" in refused("billing", "correct", "999", "--quantity", "0", "--note", "x")
+        told = done(
+            "billing", "correct", str(listed[1]["id"]), "--amount-nano-usd", "5", "--note", "goodwill"
+        )
+        assert "by 0 for -0.000040955 USD" in told
+
+    def test_what_cannot_be_corrected_is_said_by_name(self, owing: str) -> None:
+        number = str(json.loads(done("billing", "entries", "--json"))[0]["id"])
+        for amounts in ([], ["--quantity", "1", "--amount-nano-usd", "1"]):
+            outcome = headstart("billing", "correct", number, *amounts, "--note", "x")
+            assert (outcome.status, "give one of the two" in outcome.err) == (2, True)
+        for word in ("quantity", "amount-nano-usd"):
+            many = refused("billing", "correct", number, f"--{word}", "9" * 30, "--note", "x")
+            assert many.startswith(f"{word.replace('-', '_')} must be from 0")
+        assert "note must" in refused("billing", "correct", number, "--quantity", "1", "--note", "\udcff")
+        for words in (
+            ("correct", "9" * 30, "--quantity", "1", "--note", "x"),
+            ("entries", "--after", "9" * 30),
+        ):
+            outcome = headstart("billing", *words)
+            assert (outcome.status, f"{2**63 - 1}" in outcome.err) == (2, True)
 
     def test_a_month_is_closed(self, owing: str) -> None:
         assert "billing post" in refused("billing", "close", "2026-03")
@@ -184,6 +204,7 @@ class TestBooks:
         assert "CLOSED" in done("billing", "periods")
         assert "month must be" in refused("billing", "close", "March")
         assert "can be closed from" in refused("billing", "close", "2999-01")
+        assert "before there was any project" in refused("billing", "close", "2026-02")
 
 
 class TestPrices:
