@@ -38,7 +38,7 @@ from tests.billing.rows import (
 from tests.cli.pages import Page
 
 MAY = datetime(2026, 5, 1, tzinfo=UTC)
-EVIL = '"><script>alert(1)</script><img src=//evil.example/x onerror=alert(2)> $x^{$ ${{7*7}} 文件 \x00\x1b\u202e'
+EVIL = '"><script>alert(1)</script><img src=//evil.example/x onerror=alert(2)> $x^{$ ${{7*7}} 文件 \x07\x1b\u202e'
 
 
 @pytest.fixture
@@ -274,7 +274,7 @@ class TestSafety:
             "base",
         } == set()
         assert [name for _, attributes in page.tags for name in attributes if name.startswith("on")] == []
-        shown = EVIL.replace("\x00", "�").replace("\x1b", "�").replace("\u202e", "�")
+        shown = EVIL.replace("\x07", "�").replace("\x1b", "�").replace("\u202e", "�")
         text = "".join(page.text)
         assert text.count(shown) == 4 + 1  # title, heading, two caches and a note
         assert "49" not in page.rows("caches")[0][1]
