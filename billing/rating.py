@@ -6,6 +6,7 @@ period is charged the difference of two such values. So however a life is cut in
 
 from datetime import datetime, timedelta
 
+HOUR = timedelta(hours=1)
 TOKENS_PER_PRICE_UNIT = 1_000_000
 TOKEN_SECONDS_PER_PRICE_UNIT = 3_600 * 1_000_000
 
