@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from billing.accrual import accrue
 from billing.meters import CREATE_METERS, GENERATE_METERS, Meter
 from billing.price import ANY, Price, in_order
 from billing.price_book import PriceBook, load_price_book, make_book
@@ -21,7 +20,17 @@ from billing.prices import (
 from billing.usage import finalise
 from core.errors import PriceBookInvalid, PriceMissing
 from models.session import Database
-from tests.billing.rows import LONG_AGO, PRICES, T0, add_cache, add_project, after, book, reserve
+from tests.billing.rows import (
+    LONG_AGO,
+    PRICES,
+    T0,
+    add_cache,
+    add_project,
+    after,
+    book,
+    bring_up_to_date,
+    reserve,
+)
 from tests.fakes.clock import ManualClock
 
 INPUT = Meter.INPUT_TOKENS
@@ -203,11 +212,11 @@ class TestStore:
             project = add_project(session, "p")
             if fact == "kept":
                 add_cache(session, project, "c", end=after(100))
-                accrue(session, after(100), 1)
             else:
                 reserve(session, project, "r", prompt=1, at=after(100))
             if fact == "ended":
                 assert finalise(session, "r", 1, 1, after(100), "STOP")
+        bring_up_to_date(database, after(100))
         for wrong in (
             [*rest],
             [*rest, replace(begun, nano_usd_per_million=2)],
