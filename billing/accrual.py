@@ -10,11 +10,11 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from billing.catching_up import Unit
-from billing.charges import HOUR, Charge, storage_charges
+from billing.charges import Charge, storage_charges
 from billing.holds import follow
 from billing.ledger import post_events
 from billing.prices import load_prices
-from billing.rating import whole_hour
+from billing.rating import HOUR, whole_hour
 from core.errors import PriceMissing
 from models.storage_segment import (
     Place,

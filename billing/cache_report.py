@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 
 from billing.break_even import hits_per_hour_to_keep
 from billing.meters import CREATE_METERS, Meter
-from billing.periods import HOUR
 from billing.prices import load_prices
+from billing.rating import HOUR
 from billing.report import Query, Report, Subject, Sums, report
 from billing.timelines import Prices
 from models.storage_segment import StorageSegment, find_segments

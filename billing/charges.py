@@ -2,15 +2,21 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from billing.meters import READ_METERS, Meter
-from billing.rating import Rates, seconds_between, storage_charge, token_charge, whole_hour, whole_second
+from billing.rating import (
+    HOUR,
+    Rates,
+    seconds_between,
+    storage_charge,
+    token_charge,
+    whole_hour,
+    whole_second,
+)
 from billing.timelines import Prices
 from models.storage_segment import StorageSegment
 from models.usage import Usage
-
-HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)

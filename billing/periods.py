@@ -6,13 +6,12 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from billing.rating import whole_hour
+from billing.rating import HOUR, whole_hour
 from core.errors import InvalidArgument
 
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 LOCAL_DAY = re.compile(r"\d{4}-\d\d(-\d\d)?", re.ASCII)
 FORM = "an instant with its offset, such as 2026-01-31T00:00:00Z, or a day or month, such as 2026-01-31 or 2026-01"
-HOUR = timedelta(hours=1)
 
 
 class Bucket(StrEnum):

@@ -30,6 +30,11 @@ class Price:
         """Whose price of what it is: no two prices of one subject hold at one instant."""
         return self.project_id, self.model, self.meter
 
+    @property
+    def key(self) -> tuple[str, str, Meter, datetime]:
+        """By which it is found again among the stored ones."""
+        return (*self.subject, self.effective_from)
+
     def holds_at(self, instant: datetime) -> bool:
         return self.effective_from <= instant and (self.effective_to is None or instant < self.effective_to)
 

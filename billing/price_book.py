@@ -1,23 +1,19 @@
 """The price book: a TOML file of dated prices, read strictly. It knows nothing of the database."""
 
+import codecs
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
-from billing.meters import Meter
-from billing.price import ANY, Price, in_order, in_words
+from billing.price import Price, in_order, in_words
 from billing.price_checks import check_sane, check_unbroken
+from billing.price_rows import find_problem, read_price
 from core.errors import PriceBookInvalid
 
 EXAMPLE_PRICE_BOOK = Path(__file__).parent / "price_books" / "example.toml"
-MAX_NANO_USD_PER_MILLION = 10**13  # 10,000 USD; keeps any amount a database integer
 MAX_BYTES = 1024 * 1024
-FIRST_YEAR, LAST_YEAR = 1970, 9998  # any offset can be taken off
-NEEDED = frozenset({"model", "meter", "nano_usd_per_million", "effective_from"})
-FIELDS = NEEDED | {"project", "effective_to"}
+_NOT_UTF_8 = "it is not written in UTF-8, perhaps in UTF-16; let your editor save it as UTF-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +41,10 @@ def load_price_book(path: Path | None) -> PriceBook:
     for number, table in enumerate(tables, 1):
         if not isinstance(table, dict):
             raise _invalid(path, f"price {number} is not a table; write [[price]] above its fields")
-        prices.append(_price(path, number, table))
+        problem = find_problem(table)
+        if problem is not None:
+            raise _invalid(path, f"price {number}: {problem}")
+        prices.append(read_price(table))
     return make_book(str(path), prices)
 
 
@@ -83,67 +82,21 @@ def _read(path: Path) -> dict[str, object]:
     if len(content) > MAX_BYTES:
         raise _invalid(path, f"it is larger than {MAX_BYTES} bytes; no price book needs that")
     try:
-        return tomllib.loads(content.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        return tomllib.loads(_text(path, content))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise _invalid(path, f"it is not TOML: {error}") from error
+    except ValueError as error:  # Python reads no number of more than 4,300 digits
+        raise _invalid(path, "it has a number that is far too long; write prices in nano-USD") from error
 
 
-def _price(path: Path, number: int, table: dict[str, object]) -> Price:
-    for problem in _problems(table):
-        raise _invalid(path, f"price {number}: {problem}")
-    effective_from, effective_to = table["effective_from"], table.get("effective_to")
-    nano_usd = table["nano_usd_per_million"]
-    assert isinstance(effective_from, datetime)
-    assert isinstance(nano_usd, int)
-    return Price(
-        project_id=str(table.get("project", ANY)),
-        model=str(table["model"]),
-        meter=Meter(str(table["meter"])),
-        nano_usd_per_million=nano_usd,
-        effective_from=effective_from.astimezone(UTC),
-        effective_to=effective_to.astimezone(UTC) if isinstance(effective_to, datetime) else None,
-    )
-
-
-def _problems(table: dict[str, object]) -> Iterator[str]:
-    """What is wrong with a price, in words; nothing more is looked at once a field is missing or unknown."""
-    for name in sorted(NEEDED - table.keys()):
-        yield f"{name} is missing; add it"
-    for name in sorted(table.keys() - FIELDS):
-        yield f"{name} is not known; the fields are {', '.join(sorted(FIELDS))}"
-    model, meter, nano_usd = table["model"], table["meter"], table["nano_usd_per_million"]
-    if not _is_name(model):
-        yield f'model must be a served model\'s name or "*", not {model!r}'
-    if not _is_name(table.get("project", ANY)):
-        yield f'project must be a project\'s name or id, or "*", not {table["project"]!r}'
-    if meter not in [*Meter]:
-        yield f"meter must be one of {', '.join(Meter)}, not {meter!r}"
-    if type(nano_usd) is not int or not 0 <= nano_usd <= MAX_NANO_USD_PER_MILLION:
-        yield (
-            f"nano_usd_per_million must be an integer from 0 to {MAX_NANO_USD_PER_MILLION}"
-            f" (1 USD is 1000000000), not {nano_usd!r}"
-        )
-    for name in ("effective_from", "effective_to"):
-        if name in table:
-            yield from _problems_of_instant(name, table[name])
-    effective_from, effective_to = table["effective_from"], table.get("effective_to")
-    if (
-        isinstance(effective_to, datetime)
-        and isinstance(effective_from, datetime)
-        and effective_to <= effective_from
-    ):
-        yield f"effective_to must be after effective_from, not {effective_to!s}"
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and bool(value) and value == value.strip()
-
-
-def _problems_of_instant(name: str, at: object) -> Iterator[str]:
-    if not isinstance(at, datetime) or at.utcoffset() is None:
-        yield f"{name} must be an instant with an offset, such as 2026-01-01T00:00:00Z, not {at!s}"
-    elif at.microsecond or not FIRST_YEAR <= at.year <= LAST_YEAR:
-        yield f"{name} must be a whole second in the years {FIRST_YEAR} to {LAST_YEAR}, not {at!s}"
+def _text(path: Path, content: bytes) -> str:
+    """Some editors write a mark before UTF-8, which says nothing, or UTF-16, where every other byte is 0."""
+    if b"\0" in content:
+        raise _invalid(path, _NOT_UTF_8)
+    try:
+        return content.removeprefix(codecs.BOM_UTF8).decode()
+    except UnicodeDecodeError as error:
+        raise _invalid(path, _NOT_UTF_8) from error
 
 
 def _invalid(path: Path, problem: str) -> PriceBookInvalid:

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from billing.meters import Meter
+from billing.meters import READ_METERS, Meter
+from billing.money import usd
 from billing.price import ANY, Price, in_words
 from billing.timelines import Prices, Span
 from core.errors import PriceBookInvalid
 
-READS = (Meter.CACHE_READ_TOKENS, Meter.IMPLICIT_CACHE_READ_TOKENS)
+DEAR_NANO_USD_PER_MILLION = 10**12  # 1,000 USD: nobody has asked as much, so it may be a slip
 
 
 def check_unbroken(source: str, prices: Sequence[Price]) -> None:
@@ -33,7 +34,7 @@ def check_sane(source: str, prices: Sequence[Price]) -> None:
     resolved = Prices(prices)
     for project_id, model in _payers(prices):
         inputs = resolved.timeline(project_id, model, Meter.INPUT_TOKENS)
-        for meter in READS:
+        for meter in READ_METERS:
             reads = resolved.timeline(project_id, model, meter)
             for read, computed in product(reads, inputs):
                 if _meet(read, computed) and _is_dearer(read, computed):
@@ -43,6 +44,26 @@ def check_sane(source: str, prices: Sequence[Price]) -> None:
                         "than none; correct one of the two.",
                         field="nano_usd_per_million",
                     )
+
+
+def doubts(prices: Sequence[Price]) -> list[str]:
+    """What of a book may be meant and may be a slip, a sentence each: meters without a price, and prices that nobody asks."""
+    resolved = Prices(prices)
+    told = []
+    for project_id, model in dict.fromkeys((price.project_id, price.model) for price in prices):
+        missing = [meter for meter in Meter if not resolved.timeline(project_id, model, meter)]
+        if missing:
+            whose = "" if project_id == ANY else f" of project {project_id}"
+            told.append(
+                f'Model "{model}"{whose} has no price for {", ".join(missing)}: requests that count them are refused. Add '
+                "[[price]] rows; 0 is allowed."
+            )
+    told += [
+        f"{in_words(price)} costs {usd(price.nano_usd_per_million)} USD per million. Is that meant? 1 USD is 1000000000."
+        for price in prices
+        if price.nano_usd_per_million > DEAR_NANO_USD_PER_MILLION
+    ]
+    return told
 
 
 def _timelines(prices: Sequence[Price]) -> Iterator[tuple[Meter, Sequence[Span]]]:

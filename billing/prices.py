@@ -4,19 +4,28 @@ Stored prices that are in force never change, so a bill, once given, can be give
 an end that is yet to come.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
 from billing.meters import Meter
 from billing.price import ANY, Price, in_order, in_words
 from billing.price_book import PriceBook
+from billing.price_diff import Change, diff
+from billing.price_history import check_history
 from billing.timelines import Prices, price_missing
+from core.clock import Clock, instant
 from core.errors import PriceBookInvalid, PriceMissing, ProjectNotFound
 from models import price as rows
 from models.project import get_project_named
+from models.storage_segment import newest_accrual
+from models.usage import newest_usage
+
+NOTICE = timedelta(
+    minutes=1
+)  # for a price to be on record before it begins; far more than storing a book takes
 
 
 def list_prices(session: Session) -> list[Price]:
@@ -53,53 +62,74 @@ def unpriced_meters(session: Session, model: str, at: datetime) -> list[Meter]:
     return [meter for meter in Meter if not _has(prices, ANY, model, meter, at)]
 
 
-def store(session: Session, book: PriceBook, now: datetime) -> None:
+def load_book(session: Session, book: PriceBook, clock: Clock) -> list[Change]:
+    """Make the stored prices those of the book, and say what that changes; one book at a time. Raises as `store` does.
+
+    On PostgreSQL requests go on meanwhile, at the prices that they see, so nothing may change before this is committed.
+    """
+    rows.lock_prices(session)
+    before = list_prices(session)
+    wanted = with_project_ids(session, book)
+    store(session, wanted, instant(session, clock) + NOTICE)
+    return diff(before, wanted.prices)
+
+
+def store(session: Session, book: PriceBook, until: datetime) -> None:
     """Make the stored prices those of the book, in the caller's write unit.
 
-    Raises PriceBookInvalid for whatever would change a bill already given: a price in force that the book changes or drops,
-    an end that has passed and moves, and a price added behind the present where another one held. Prices to come may be
-    changed freely.
+    Raises PriceBookInvalid for whatever would change a bill already given: what held up to `until`, or up to the last instant
+    in the books, where the clock was set back behind it, stays (`price_history`). Prices to come may be changed freely.
     """
-    wanted = {_key(price): price for price in with_project_ids(session, book).prices}
-    stored = {_key(_price(row)): row for row in rows.list_prices(session)}
-    begun = [price for price in map(_price, stored.values()) if price.effective_from <= now]
-    for price in begun:
-        _check_history(book, price, wanted.get(_key(price)), now)
-    for key, price in wanted.items():
-        if price.effective_from <= now and key not in stored:
-            _check_nothing_replaced(book, price, begun, now)
+    until = max(until, *_newest_instants(session, until))
+    wanted = {price.key: price for price in with_project_ids(session, book).prices}
+    stored = {price.key: row for row in rows.list_prices(session) for price in [_price(row)]}
+    check_history(book.source, map(_price, stored.values()), wanted.values(), until)
     for key, row in stored.items():
-        if key not in wanted or not _is_begun_or_same(_price(row), wanted[key], now):
+        if key not in wanted or not _is_begun_or_same(_price(row), wanted[key], until):
             rows.delete(session, row)
     for key, price in sorted(wanted.items(), key=lambda item: item[1].effective_from):
         held = stored.get(key)
-        if held is None or not _is_begun_or_same(_price(held), price, now):
+        if held is None or not _is_begun_or_same(_price(held), price, until):
             rows.insert(session, _row(price))
         elif held.effective_to != price.effective_to:
             rows.move_end(session, held, price.effective_to)
 
 
 def with_project_ids(session: Session, book: PriceBook) -> PriceBook:
-    """The book with each project it names by the id; raises PriceBookInvalid for one that does not exist."""
+    """The book with each project it names by the id; raises PriceBookInvalid for one that does not exist.
+
+    A project must be named in one way: the book was checked by names, and two of one project would be two projects to it.
+    """
     ids = {ANY: ANY}
+    first: dict[str, Price] = {}
     for price in book.prices:
         if price.project_id not in ids:
-            try:
-                ids[price.project_id] = get_project_named(session, price.project_id).id
-            except ProjectNotFound as error:
-                raise PriceBookInvalid(
-                    f"Price book {book.source}: there is no project {price.project_id!r}; `headstart projects list` shows "
-                    "those there are.",
-                    field="project",
-                ) from error
+            ids[price.project_id] = _project_id(session, book, price.project_id)
+        other = first.setdefault(ids[price.project_id], price)
+        if other.project_id != price.project_id:
+            raise PriceBookInvalid(
+                f"Price book {book.source}: {in_words(other)} and {in_words(price)} are prices of one project, by its name and "
+                "by its id. Name it in one way.",
+                field="project",
+            )
     prices = [replace(price, project_id=ids[price.project_id]) for price in book.prices]
-    if len({_key(price) for price in prices}) < len(prices):
-        raise PriceBookInvalid(
-            f"Price book {book.source}: it names one project by its name and by its id, with a price for the same meter and "
-            "instant. Name it in one way.",
-            field="project",
-        )
     return PriceBook(book.source, tuple(in_order(prices)))
+
+
+def _project_id(session: Session, book: PriceBook, id_or_name: str) -> str:
+    try:
+        return get_project_named(session, id_or_name).id
+    except ProjectNotFound as error:
+        raise PriceBookInvalid(
+            f"Price book {book.source}: there is no project {id_or_name!r}; `headstart projects list` shows those there are.",
+            field="project",
+        ) from error
+
+
+def _newest_instants(session: Session, otherwise: datetime) -> Iterator[datetime]:
+    """At which something was accepted or charged last."""
+    for newest in (newest_usage(session), newest_accrual(session)):
+        yield otherwise if newest is None else newest
 
 
 def _price(row: rows.Price) -> Price:
@@ -125,10 +155,6 @@ def _row(price: Price) -> rows.Price:
     )
 
 
-def _key(price: Price) -> tuple[str, str, Meter, datetime]:
-    return (*price.subject, price.effective_from)
-
-
 def _has(prices: Prices, project_id: str, model: str, meter: Meter, at: datetime) -> bool:
     try:
         prices.at(project_id, model, meter, at)
@@ -137,38 +163,6 @@ def _has(prices: Prices, project_id: str, model: str, meter: Meter, at: datetime
     return True
 
 
-def _is_begun_or_same(stored: Price, wanted: Price, now: datetime) -> bool:
+def _is_begun_or_same(stored: Price, wanted: Price, until: datetime) -> bool:
     """Whether the row stays: one that has begun, of which only the end may move, or one that the book repeats."""
-    return stored.effective_from <= now or stored == wanted
-
-
-def _check_history(book: PriceBook, held: Price, wanted: Price | None, now: datetime) -> None:
-    if wanted is None or wanted.nano_usd_per_million != held.nano_usd_per_million:
-        raise _history_changed(book, held, "changes or drops it")
-    has_ended = held.effective_to is not None and held.effective_to <= now
-    would_have_ended = wanted.effective_to is not None and wanted.effective_to <= now
-    if held.effective_to != wanted.effective_to and (has_ended or would_have_ended):
-        raise _history_changed(book, held, "lets it end at another instant than it did, or in the past")
-
-
-def _check_nothing_replaced(book: PriceBook, price: Price, begun: Sequence[Price], now: datetime) -> None:
-    until = now if price.effective_to is None else min(price.effective_to, now)
-    for other in begun:
-        is_behind = other.meter == price.meter
-        is_behind &= other.model in (price.model, ANY) and other.project_id in (price.project_id, ANY)
-        # At the present instant something may have been charged already.
-        if is_behind and (other.overlaps(price.effective_from, until) or other.holds_at(until)):
-            raise PriceBookInvalid(
-                f"Price book {book.source}: the price of {in_words(price)} lies behind the present, where that of "
-                f"{in_words(other)} may have been charged already. Give it an effective_from that is still to come.",
-                field="effective_from",
-            )
-
-
-def _history_changed(book: PriceBook, price: Price, how: str) -> PriceBookInvalid:
-    return PriceBookInvalid(
-        f"Price book {book.source}: the price of {in_words(price)} is in force at {price.nano_usd_per_million} nano-USD "
-        f"per million, and the book {how}. Put that row back and add one with a later effective_from beside it; "
-        "`headstart billing prices show --toml` prints the rows in force.",
-        field="nano_usd_per_million",
-    )
+    return stored.effective_from <= until or stored == wanted

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from billing.meters import CREATE_METERS, READ_METERS, Meter
 
+HOUR = timedelta(hours=1)
 TOKENS_PER_PRICE_UNIT = 1_000_000
 TOKEN_SECONDS_PER_PRICE_UNIT = 3_600 * 1_000_000
 

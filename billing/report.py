@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session
 
 from billing.charges import Charge, storage_charges
 from billing.meters import READ_METERS, Meter
-from billing.periods import HOUR, Bucket, Period, bucket_of, cuts_hours
+from billing.periods import Bucket, Period, bucket_of, cuts_hours
 from billing.prices import load_prices
-from billing.rating import whole_hour
+from billing.rating import HOUR, whole_hour
 from models.ledger_hour import NO_CACHE, sum_charges
 from models.storage_segment import list_segments_beyond_ledger
 

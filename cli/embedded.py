@@ -11,7 +11,7 @@ from pathlib import Path
 
 from api.state import ApiState
 from billing.price_book import load_price_book
-from billing.prices import list_prices, store, unpriced_meters
+from billing.prices import list_prices, load_book, unpriced_meters
 from billing.self_test import check_posting
 from caching import lifecycle
 from cli.first_start import FirstKeys, create_first_keys
@@ -166,10 +166,11 @@ def _prepare(
     """Before anything is served: prices in force, nothing left of dead processes, live caches fit the model."""
     book = load_price_book(settings.price_book)
     with database.write() as session:
-        now = instant(session, clock)
         # The example is what a new database begins with; what is stored later comes from a book of the operator's own.
         if settings.price_book is not None or not list_prices(session):
-            store(session, book, now)
+            load_book(session, book, clock)
+    with database.write() as session:
+        now = instant(session, clock)
         unpriced = unpriced_meters(session, served_model.name, now)
         failed, voided = lifecycle.recover(session, clock, incarnation)
         if settings.retire_caches:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import BigInteger, CheckConstraint, UniqueConstraint, or_, select
+from sqlalchemy import BigInteger, CheckConstraint, UniqueConstraint, or_, select, text
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from models.base import Base, UtcDateTime
@@ -35,6 +35,12 @@ class Price(Base):
 
 
 keep_prices_apart(Price)
+
+
+def lock_prices(session: Session) -> None:
+    """Keep others from changing prices until the unit ends; everybody may read them. On SQLite each unit that writes is alone."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text("LOCK TABLE prices IN SHARE ROW EXCLUSIVE MODE"))
 
 
 def insert(session: Session, price: Price) -> None:

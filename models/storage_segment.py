@@ -14,6 +14,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     case,
+    func,
     literal,
     select,
     text,
@@ -158,6 +159,12 @@ def list_unposted(session: Session, project_id: str) -> Sequence[StorageSegment]
             StorageSegment.project_id == project_id, StorageSegment.accrued_until < StorageSegment.ends_at
         )
     ).all()
+
+
+def newest_accrual(session: Session) -> datetime | None:
+    """The last instant up to which the storage of a cache is posted; None where there is none."""
+    at: datetime | None = session.scalars(select(func.max(StorageSegment.accrued_until))).one()
+    return at
 
 
 def _postable(now: datetime, hour: datetime) -> ColumnElement[datetime]:

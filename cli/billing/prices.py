@@ -11,12 +11,13 @@ from billing.meters import Meter
 from billing.money import usd
 from billing.price import ANY, Price
 from billing.price_book import load_price_book
-from billing.price_diff import Change, diff as diff_prices
-from billing.prices import list_prices, store, with_project_ids
+from billing.price_checks import doubts
+from billing.price_diff import Change
+from billing.prices import list_prices, load_book
 from cli.billing.options import Json
 from cli.database import open_database
 from cli.tables import instant_text, print_json, print_table
-from core.clock import SystemClock, instant
+from core.clock import SystemClock
 from core.settings import load_settings
 
 Book = Annotated[Path, typer.Argument(help="A price book, TOML.")]
@@ -47,23 +48,26 @@ def show(
 
 @app.command()
 def check(book: Book, *, as_json: Json = False) -> None:
-    """Read a price book and say what is wrong with it, without a database: overlaps, gaps, prices that defy sense."""
+    """Read a price book and say what is wrong with it, without a database: overlaps, gaps, prices that defy sense.
+
+    What may be meant, and may be a slip, is told beside the prices.
+    """
     prices = load_price_book(book).prices
+    doubtful = doubts(prices)
     if as_json:
         print_json([_json(price) for price in prices])
     else:
-        print_table(f"{book}: {len(prices)} prices, nothing wrong", _COLUMNS, map(_row, prices), numbers=2)
+        found = f"{len(doubtful)} to look at" if doubtful else "nothing wrong"
+        print_table(f"{book}: {len(prices)} prices, {found}", _COLUMNS, map(_row, prices), numbers=2)
+    for doubt in doubtful:
+        typer.echo(doubt, err=True)
 
 
 @app.command()
 def diff(book: Book, *, as_json: Json = False) -> None:
     """Show what loading a price book would change. It fails where loading would."""
     with open_database(load_settings()) as database, database.write() as session:
-        now = instant(session, SystemClock())
-        before = list_prices(session)
-        wanted = with_project_ids(session, load_price_book(book))
-        store(session, wanted, now)
-        changes = diff_prices(before, wanted.prices)
+        changes = load_book(session, load_price_book(book), SystemClock())
         session.rollback()
     _print(changes, as_json=as_json)
 
@@ -72,11 +76,7 @@ def diff(book: Book, *, as_json: Json = False) -> None:
 def load(book: Book, *, as_json: Json = False) -> None:
     """Make a price book count, from now on. Prices in force stay as they are: a book that changes one is refused."""
     with open_database(load_settings()) as database, database.write() as session:
-        now = instant(session, SystemClock())
-        before = list_prices(session)
-        wanted = with_project_ids(session, load_price_book(book))
-        store(session, wanted, now)
-        changes = diff_prices(before, wanted.prices)
+        changes = load_book(session, load_price_book(book), SystemClock())
     _print(changes, as_json=as_json)
 
 

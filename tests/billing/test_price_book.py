@@ -5,6 +5,7 @@ import pytest
 
 from billing.meters import Meter
 from billing.price_book import load_price_book
+from billing.price_checks import doubts
 from core.errors import PriceBookInvalid
 
 GOOD = {
@@ -57,6 +58,10 @@ class TestLoadPriceBook:
             ("model", '""'),
             ("model", '" x"'),
             ("model", "1"),
+            ("model", '"models/tiny"'),
+            ("model", r'"a\u0000"'),
+            ("model", r'"a\nb"'),
+            ("model", f'"{"x" * 256}"'),
             ("meter", '"input"'),
             ("meter", "[]"),
             ("nano_usd_per_million", "-1"),
@@ -70,12 +75,15 @@ class TestLoadPriceBook:
             ("effective_from", "2026-01-01T00:00:00.5Z"),
             ("effective_from", "0001-01-01T00:00:00+14:00"),
             ("effective_from", "9999-12-31T23:59:59-14:00"),
+            ("effective_from", "1970-01-01T00:00:00+14:00"),
+            ("effective_to", "9998-12-31T23:59:59-00:01"),
             ("effective_to", "2026-01-01T00:00:00"),
             ("effective_to", "2026-02-01T00:00:00.5Z"),
             ("effective_to", "2026-01-01T00:00:00Z"),  # when it begins
             ("effective_to", "2025-12-31T23:59:59Z"),
             ("project", '""'),
             ("project", "7"),
+            ("project", r'"a\u007f"'),
         ],
     )
     def test_names_row_and_field_of_a_bad_value(self, tmp_path: Path, field: str, value: str) -> None:
@@ -117,15 +125,43 @@ class TestLoadPriceBook:
         with pytest.raises(PriceBookInvalid, match="line 2"):
             load_price_book(written(tmp_path, text="[[price]]\nmodel = *\n"))
 
-    def test_refuses_bytes_that_are_no_text(self, tmp_path: Path) -> None:
-        path = tmp_path / "prices.toml"
-        path.write_bytes(b"\xff\xfe")
-        with pytest.raises(PriceBookInvalid, match="not TOML"):
-            load_price_book(path)
+    def test_takes_utf_8_with_or_without_a_mark_and_says_so_of_anything_else(self, tmp_path: Path) -> None:
+        path = written(tmp_path, GOOD | {"model": '"é"'})
+        text = path.read_text()
+        for encoding in ("utf-8", "utf-8-sig"):
+            path.write_text(text, encoding=encoding)
+            assert load_price_book(path).prices[0].model == "é"
+        for encoding in ("utf-16", "utf-16-le", "utf-16-be", "latin-1"):
+            path.write_text(text, encoding=encoding)
+            with pytest.raises(PriceBookInvalid, match="save it as UTF-8"):
+                load_price_book(path)
 
-    def test_refuses_deep_nesting(self, tmp_path: Path) -> None:
-        with pytest.raises(PriceBookInvalid, match="not TOML"):
-            load_price_book(written(tmp_path, text="price = " + "[" * 100_000))
+    def test_refuses_deep_nesting_wherever_it_stands(self, tmp_path: Path) -> None:
+        deep = ".a" * 2_000
+        for text, why in (
+            ("price = " + "[" * 100_000, "not TOML"),
+            (f"price{deep} = 1", "add .* tables"),
+            (
+                f"[[price]]\nmodel{deep} = 1\nmeter = 1\nnano_usd_per_million = 1\neffective_from = 1",
+                "model must",
+            ),
+        ):
+            with pytest.raises(PriceBookInvalid, match=why):
+                load_price_book(written(tmp_path, text=text))
+
+    @pytest.mark.parametrize("field", [*GOOD, "project"])
+    def test_a_number_of_thousands_of_digits_is_a_bad_value_like_others(
+        self, tmp_path: Path, field: str
+    ) -> None:
+        for value, why in (
+            ("1" * 5000, "far too long"),
+            ("0x" + "f" * 5000, f"{field} must"),
+            (f"[0x{'f' * 5000}]", f"{field} must"),
+            ("0o" + "7" * 5000, f"{field} must"),
+        ):
+            with pytest.raises(PriceBookInvalid, match=why) as caught:
+                load_price_book(written(tmp_path, GOOD | {field: value}))
+            assert len(caught.value.message) < 600
 
     def test_refuses_a_huge_file(self, tmp_path: Path) -> None:
         with pytest.raises(PriceBookInvalid, match="larger than"):
@@ -208,3 +244,23 @@ class TestSense:
             cheaper = GOOD | own | {"nano_usd_per_million": "4"}
             with pytest.raises(PriceBookInvalid, match="more than input does"):
                 load_price_book(written(tmp_path, GOOD, self.READ, cheaper))
+
+    def test_what_may_be_a_slip_is_told_and_not_refused(self, tmp_path: Path) -> None:
+        def told(*prices: dict[str, str]) -> list[str]:
+            return doubts(load_price_book(written(tmp_path, *prices)).prices)
+
+        whole = [GOOD | {"meter": f'"{meter}"'} for meter in Meter]
+        assert doubts(load_price_book(None).prices) == told(*whole) == []
+        (missing,) = told(*whole[1:])
+        assert (
+            f'Model "*" has no price for {next(iter(Meter))}: requests that count them are refused' in missing
+        )
+        for own in ({"model": '"m"'}, {"project": '"p"'}, {"model": '"m"', "project": '"p"'}):
+            assert told(*whole, whole[0] | own) == []  # everybody's stands in for the others
+            (missing,) = told(whole[0] | own)
+            assert f"has no price for {', '.join([*Meter][1:])}:" in missing
+        output = GOOD | {"meter": '"output_tokens"', "nano_usd_per_million": "1_000_000_000_000"}
+        assert told(*whole[:-1], output) == []
+        (dear,) = told(*whole[:-1], output | {"nano_usd_per_million": "1_000_000_000_001"})
+        assert 'output_tokens for model "*"' in dear
+        assert "1000.000000001 USD per million. Is that meant?" in dear

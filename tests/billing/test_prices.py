@@ -1,3 +1,4 @@
+import threading
 from dataclasses import replace
 from datetime import timedelta
 
@@ -6,10 +7,31 @@ import pytest
 from billing.meters import CREATE_METERS, GENERATE_METERS, Meter
 from billing.price import ANY, Price, in_order
 from billing.price_book import PriceBook, load_price_book, make_book
-from billing.prices import list_prices, load_prices, prices_at, require_prices, store, unpriced_meters
+from billing.price_diff import Change
+from billing.prices import (
+    list_prices,
+    load_book,
+    load_prices,
+    prices_at,
+    require_prices,
+    store,
+    unpriced_meters,
+)
+from billing.usage import finalise
 from core.errors import PriceBookInvalid, PriceMissing
 from models.session import Database
-from tests.billing.rows import LONG_AGO, PRICES, T0, add_project, after, book
+from tests.billing.rows import (
+    LONG_AGO,
+    PRICES,
+    T0,
+    add_cache,
+    add_project,
+    after,
+    book,
+    bring_up_to_date,
+    reserve,
+)
+from tests.fakes.clock import ManualClock
 
 INPUT = Meter.INPUT_TOKENS
 TICK = timedelta(microseconds=1)
@@ -139,22 +161,6 @@ class TestStore:
                 store_at(database, seconds, *wrong)
         assert stored(database) == [held]
 
-    @pytest.mark.parametrize("model", ["m", "*"])
-    @pytest.mark.parametrize("project", ["*", "p"])
-    def test_no_price_can_be_added_behind_the_present_where_one_held(
-        self, database: Database, model: str, project: str
-    ) -> None:
-        with database.write() as session:
-            add_project(session, "p")
-        held = price(model, 0, 1, project=project)
-        store_at(database, 0, held)
-        is_own = (model, project) == ("m", "p")  # then it would end before
-        for seconds in (5, 10) if is_own else (-5, 5, 10):
-            with pytest.raises(PriceBookInvalid, match="in the past" if is_own else "behind the present"):
-                store_at(database, 10, held, price("m", seconds, 2, project="p"))
-        store_at(database, 10, held, price("m", 11, 2, project="p"))
-        assert len(stored(database)) == 2
-
     def test_a_price_can_be_added_behind_the_present_where_none_held(self, database: Database) -> None:
         held = price("m", 0, 1)
         store_at(database, 0, held)
@@ -182,11 +188,85 @@ class TestStore:
         with pytest.raises(PriceBookInvalid, match="no project 'nobody'"):
             store_at(database, 0, own, price("m", 0, 1, project="nobody"))
 
-    def test_refuses_one_project_under_two_names(self, database: Database) -> None:
+    def test_refuses_one_project_under_two_names_and_names_a_row_of_each(self, database: Database) -> None:
         with database.write() as session:
             project_id = add_project(session, "p")
-        with pytest.raises(PriceBookInvalid, match="by its name and by its id"):
-            store_at(database, 0, price("m", 0, 1, project="p"), price("m", 0, 1, project=project_id))
+        for other in (price("m", 0, 1), price("m", 5, 1), price("x", 0, 1, Meter.OUTPUT_TOKENS)):
+            with pytest.raises(
+                PriceBookInvalid, match=rf"project p from .* project {project_id} from .*one way"
+            ):
+                store_at(database, 0, price("m", 0, 1, project="p"), replace(other, project_id=project_id))
+        assert stored(database) == []
+
+    @pytest.mark.parametrize("fact", ["accepted", "ended", "kept"])
+    def test_what_is_in_the_books_is_past_although_the_clock_was_set_back(
+        self, database: Database, fact: str
+    ) -> None:
+        def output(model: str, seconds: float, amount: int, project: str = ANY) -> Price:
+            return price(model, seconds, amount, Meter.OUTPUT_TOKENS, project)
+
+        rest, begun = book().prices, output("tiny", 50, 1)
+        held = made(*rest, begun)
+        with database.write() as session:
+            store(session, held, T0)
+            project = add_project(session, "p")
+            if fact == "kept":
+                add_cache(session, project, "c", end=after(100))
+            else:
+                reserve(session, project, "r", prompt=1, at=after(100))
+            if fact == "ended":
+                assert finalise(session, "r", 1, 1, after(100), "STOP")
+        bring_up_to_date(database, after(100))
+        for wrong in (
+            [*rest],
+            [*rest, replace(begun, nano_usd_per_million=2)],
+            [*rest, replace(begun, effective_to=after(90)), output("tiny", 90, 3)],
+            [*rest, begun, output("tiny", 60, 1)],
+            [*rest, begun, output("*", 60, 1, "p")],
+        ):
+            with pytest.raises(PriceBookInvalid, match=r"is in force|in the past|behind the present"):
+                store_at(database, 10, *wrong)
+        assert stored(database) == list(held.prices)
+        store_at(database, 10, *rest, begun, output("*", 101, 1, "p"))
+        assert len(stored(database)) == len(held.prices) + 1
+
+
+class TestLoadBook:
+    def load(self, database: Database, seconds: float, *prices: Price) -> list[Change]:
+        with database.write() as session:
+            return load_book(session, made(*prices), ManualClock(after(seconds)))
+
+    def test_gives_what_it_changes(self, database: Database) -> None:
+        held, next_one = price("m", 0, 1), price("m", 200, 2)
+        assert self.load(database, 0, held) == [Change("added", held)]
+        assert [each.kind for each in self.load(database, 9, held, next_one)] == ["end moved", "added"]
+        assert self.load(database, 10, held, next_one) == []
+
+    def test_nothing_changes_within_a_minute_for_requests_go_on_meanwhile(self, database: Database) -> None:
+        held, coming = price("m", 0, 1), price("m", 100, 2)
+        shared = price("*", 0, 3)
+        self.load(database, 0, held, coming, shared)
+        for wrong in (
+            [held, shared],
+            [held, replace(coming, effective_from=after(90)), shared],
+            [held, replace(coming, effective_from=after(999)), shared],
+            [held, replace(coming, nano_usd_per_million=3), shared],
+            [held, coming, shared, price("*", 100, 1, project="*", meter=INPUT)],
+        ):
+            with pytest.raises(PriceBookInvalid, match=r"minute|in the past"):
+                self.load(database, 40, *wrong)
+        assert self.load(database, 39.9, held, shared) != []
+
+    def test_two_books_at_once_come_one_after_the_other(self, database: Database) -> None:
+        held, mine, theirs = price("*", 0, 1), price("m", 999, 2), price("n", 999, 3)
+        self.load(database, 0, held)
+        other = threading.Thread(target=self.load, args=(database, 0, held, theirs))
+        with database.write() as session:
+            load_book(session, made(held, mine), ManualClock(T0))
+            other.start()
+            other.join(0.2)  # where it did not wait, it would be through
+        other.join()
+        assert stored(database) == [held, theirs]
 
 
 class TestPricesAt:

@@ -272,6 +272,13 @@ class TestPrices:
         with example.read() as session:
             assert len(list_prices(session)) == 8
 
+    def test_what_may_be_a_slip_is_told_beside_the_prices(self, tmp_path: Path) -> None:
+        path = tmp_path / "book.toml"
+        path.write_text(EXAMPLE_PRICE_BOOK.read_text().replace(" 400_000_000", " 10_000_000_000_000"))
+        outcome = headstart("billing", "prices", "check", str(path))
+        assert (outcome.status, outcome.out.splitlines()[0]) == (0, f"{path}: 6 prices, 1 to look at")
+        assert "10000.000000000 USD per million. Is that meant?" in outcome.err
+
     def test_a_book_that_changes_history_is_refused_by_all_but_check(
         self, example: Database, tmp_path: Path
     ) -> None:
