@@ -67,14 +67,14 @@ def entries_are_billed_in_their_month(session: Session) -> Iterator[str]:
     ).add_columns(LedgerEntry.posted_at)
     others = others.where(LedgerEntry.kind.in_([EntryKind.CORRECTION, EntryKind.GRANT]))
     for entry_id, kind, corrects_id, hour, period, posted_at in session.execute(others):
-        if period not in states or not _was_open(period, posted_at, closed):
+        if period not in states or not was_first_open(period, posted_at, closed):
             yield f"ledger entry {entry_id}: it was posted in {month_of(posted_at)}, and is billed in {period}"
         if kind == EntryKind.CORRECTION and corrects_id is None and month_of(hour) not in closed:
             yield f"ledger entry {entry_id}: it came late for {month_of(hour)}, which is not closed"
 
 
-def _was_open(period: str, posted_at: datetime, closed: set[str]) -> bool:
-    """Whether a month is the one in which something was posted, or all from that one on until it are closed."""
+def was_first_open(period: str, posted_at: datetime, closed: set[str]) -> bool:
+    """Whether a month is that in which something was posted, or all from that one on until it are closed: for ever."""
     month = month_of(posted_at)
     while month < period and month in closed:
         month = month_of(end_of(month))

@@ -165,7 +165,7 @@ SPENDING_CHECKS = (
 )
 
 
-def _paid(charge: type[LedgerEntry], prefix: str, condition: ColumnElement[bool]) -> Select[tuple[int]]:
+def _paid(charge: type[LedgerEntry], prefix: str, condition: ColumnElement[bool]) -> Select[int]:
     """The uses of credit that meet a condition, each beside the charge that its key names after a prefix."""
     is_of = and_(
         charge.project_id == LedgerEntry.project_id,

@@ -49,7 +49,7 @@ def entries(database: Database) -> list[LedgerEntry]:
 def on_the_books(database: Database) -> list[tuple[object, ...]]:
     with database.read() as session:
         periods = [(each.month, each.state, each.amount_nano_usd) for each in list_periods(session)]
-    return [(each.id, each.amount_nano_usd, each.note) for each in entries(database)] + periods
+    return [*((each.id, each.amount_nano_usd, each.note) for each in entries(database)), *periods]
 
 
 def charge(project_id: str, **changes: object) -> Charge:

@@ -2,15 +2,17 @@
 
 import random
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from billing import charges, verify as verify_module
+from billing.entry_checks import was_first_open
 from billing.meters import Meter
 from billing.prices import store
+from billing.rating import storage_charge
 from billing.verify import verify
 from models.price import list_prices
 from models.session import Database
@@ -130,10 +132,22 @@ TAMPERING = [
     ("UPDATE usage SET input_tokens = 5 WHERE id = 'write:q4'", "ledger_is"),
     ("UPDATE usage SET cache_id = 'gone' WHERE id = 'p0.0'", "hits_are"),
     ("UPDATE usage SET cache_id = NULL WHERE id = 'p0.0'", "hits_are"),
-    ("UPDATE ledger_entries SET meter = 'nonsense' WHERE id = 1", "meters_are_known"),
-    ("UPDATE ledger_entries SET meter = 'nonsense' WHERE id = 1", "ledger_is"),
-    ("UPDATE ledger_entries SET debit = 'GRANTED' WHERE id = 1", "accounts_are_of_their_kind"),
-    ("UPDATE ledger_entries SET credit = 'RECEIVABLE' WHERE id = 1", "accounts_are_of_their_kind"),
+    (
+        "UPDATE ledger_entries SET meter = 'nonsense' WHERE id = (SELECT MIN(id) FROM ledger_entries)",
+        "meters_are_known",
+    ),
+    (
+        "UPDATE ledger_entries SET meter = 'nonsense' WHERE id = (SELECT MIN(id) FROM ledger_entries)",
+        "ledger_is",
+    ),
+    (
+        "UPDATE ledger_entries SET debit = 'GRANTED' WHERE id = (SELECT MIN(id) FROM ledger_entries)",
+        "accounts_are_of_their_kind",
+    ),
+    (
+        "UPDATE ledger_entries SET credit = 'RECEIVABLE' WHERE id = (SELECT MIN(id) FROM ledger_entries)",
+        "accounts_are_of_their_kind",
+    ),
     ("UPDATE storage_segments SET project_id = 'proj_q' WHERE cache_id = 'p0'", "segments_are"),
     ("UPDATE storage_segments SET model = 'other' WHERE cache_id = 'p0'", "segments_are"),
     ("UPDATE storage_segments SET key_id = 'proj_q_key' WHERE cache_id = 'p0'", "segments_are"),
@@ -141,9 +155,18 @@ TAMPERING = [
     ("UPDATE caches SET activated_at = NULL WHERE id = 'p0'", "segments_are"),
     ("DELETE FROM caches WHERE id = 'p0'", "segments_are_lives: storage segment p0"),
     # Where something is billed.
-    ("UPDATE ledger_entries SET period = '2026-04' WHERE id = 1", "entries_are_billed"),
-    ("UPDATE ledger_entries SET period = '2026-02' WHERE id = 1", "entries_are_billed"),
-    ("UPDATE ledger_entries SET kind = 'CORRECTION' WHERE id = 1", "entries_are_billed"),
+    (
+        "UPDATE ledger_entries SET period = '2026-04' WHERE id = (SELECT MIN(id) FROM ledger_entries)",
+        "entries_are_billed",
+    ),
+    (
+        "UPDATE ledger_entries SET period = '2026-02' WHERE id = (SELECT MIN(id) FROM ledger_entries)",
+        "entries_are_billed",
+    ),
+    (
+        "UPDATE ledger_entries SET kind = 'CORRECTION' WHERE id = (SELECT MIN(id) FROM ledger_entries)",
+        "entries_are_billed",
+    ),
     ("DELETE FROM billing_periods", "entries_are_billed"),
     # Numbers that are gone.
     ("UPDATE ledger_watermark SET entry_id = entry_id + 1", "hours_are_sums: the ledger ends"),
@@ -155,9 +178,28 @@ def test_finds_every_row_that_was_changed(busy: Database) -> None:
         assert missed(session, TAMPERING, NOW) == []
 
 
+@pytest.mark.parametrize(
+    ("posted_in", "period", "closed", "is_right"),
+    [
+        ("2026-12", "2026-12", (), True),
+        ("2026-12", "2026-12", ("2026-12",), True),  # closed since
+        ("2026-12", "2027-01", ("2026-12",), True),  # a clock that was set back
+        ("2026-12", "2027-02", ("2026-12", "2027-01"), True),
+        ("2026-12", "2027-02", ("2026-12",), False),
+        ("2026-12", "2027-01", (), False),
+        ("2026-12", "2026-11", ("2026-11", "2026-12"), False),
+    ],
+)
+def test_what_is_no_usage_of_an_open_month_is_billed_in_the_first_open_one(
+    posted_in: str, period: str, closed: tuple[str, ...], is_right: bool
+) -> None:
+    posted_at = datetime.fromisoformat(f"{posted_in}-15T00:00:00Z")
+    assert was_first_open(period, posted_at, set(closed)) is is_right
+
+
 def test_finds_a_gap_where_the_database_leaves_none(busy: Database, kind: str) -> None:
     with lawless(busy) as session:
-        last = "DELETE FROM ledger_entries WHERE id = 2"
+        last = "DELETE FROM ledger_entries WHERE id = (SELECT MIN(id) + 1 FROM ledger_entries)"
         assert missed(session, [(last, "no_entry_is_missing")], NOW) == (
             [] if kind == "sqlite" else [(last, "no_entry_is_missing")]
         )
@@ -206,7 +248,7 @@ def test_finds_what_a_report_tells_wrongly_of_storage_to_be_posted(
     bring_up_to_date(database, after(3700))
     for now in (3600, 3700, 7000.5, 9000, 9001):  # also a clock that was set back
         assert faults(database, after(now)) == []
-    right = charges.storage_charge
+    right = storage_charge
     monkeypatch.setattr(charges, "storage_charge", lambda *facts: right(*facts) + 1)
     found = faults(database, after(7100))
     assert len(found) == 2 * 2  # of two caches, at two prices
