@@ -4,7 +4,7 @@ It shares no query, no price lookup and no arithmetic with what posts, and is sl
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -15,6 +15,7 @@ from typing import NamedTuple
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from billing.charges import Charge
 from billing.meters import Meter
 from models.ledger_entry import LedgerEntry
 from models.price import Price
@@ -31,86 +32,108 @@ class Place(NamedTuple):
     key_id: str
     cache_id: str | None
     model: str
-    meter: Meter
+    meter: str
     price_id: int
     hour: datetime
 
 
 Figures = Mapping[Place, tuple[int, int, int]]  # as MEASURES name them
+_Charges = Iterator[tuple[Place, tuple[int, int, int]]]
 
 
-def recompute(session: Session, project_id: str, since: datetime) -> Figures:
+class Recomputed(NamedTuple):
+    """posted: what the ledger must have. provisional: storage since then. unpriced: what has no price, or two."""
+
+    posted: Figures
+    provisional: Figures
+    unpriced: Sequence[str]
+
+
+class _Sums:
+    """Figures that are added up; hours before `since` are left out."""
+
+    def __init__(self, since: datetime) -> None:
+        self._since = since
+        self._sums: dict[Place, Counter[int]] = {}
+
+    def add(self, place: Place, figures: tuple[int, int, int]) -> None:
+        if place.hour >= self._since:
+            self._sums.setdefault(place, Counter()).update(dict(enumerate(figures)))
+
+    def figures(self) -> Figures:
+        return {place: (sum_[0], sum_[1], sum_[2]) for place, sum_ in self._sums.items()}
+
+
+def recompute(session: Session, project_id: str, since: datetime, now: datetime) -> Recomputed:
     """What one project is to be charged for the hours from `since` on, from its usage rows and segments: storage as far as it
-    says it is posted.
-
-    Raises LookupError where a price is missing.
+    says it is posted, and apart from that what has been kept since, up to `now`.
     """
     prices = session.scalars(select(Price)).all()
-    sums: dict[Place, Counter[int]] = {}
-    for place, figures in _charges(session, project_id, since, prices):
-        if place.hour >= since:
-            sums.setdefault(place, Counter()).update(dict(enumerate(figures)))
-    return {place: (sum_[0], sum_[1], sum_[2]) for place, sum_ in sums.items()}
+    due, provisional, unpriced = _Sums(since), _Sums(since), []
+    usage = select(Usage).where(
+        Usage.project_id == project_id, Usage.occurred_at >= since, Usage.state == UsageState.FINAL
+    )
+    with closing(session.scalars(usage.execution_options(yield_per=5_000))) as rows:
+        for row in rows:
+            try:
+                for place, figures in _charges_of_usage(row, prices):
+                    due.add(place, figures)
+            except LookupError as error:
+                unpriced.append(f"usage {row.id}: {error}")
+    segments = select(StorageSegment).where(
+        StorageSegment.project_id == project_id, StorageSegment.ends_at >= since
+    )
+    for segment in session.scalars(segments):
+        posted_until = _second(segment.accrued_until)
+        try:
+            for start, place, figures in _charges_of_segment(segment, prices, now):
+                (due if start < posted_until else provisional).add(place, figures)
+        except LookupError as error:
+            unpriced.append(f"cache {segment.cache_id}: {error}")
+    return Recomputed(due.figures(), provisional.figures(), unpriced)
 
 
 def posted(session: Session, project_id: str, since: datetime) -> Figures:
     """What one project is charged in the ledger for the hours from `since` on, without the corrections of entries, which
     stand for themselves.
     """
-    sums: dict[Place, Counter[int]] = {}
-    for row in session.scalars(
+    sums = _Sums(since)
+    entries = (
         select(LedgerEntry)
         .where(LedgerEntry.project_id == project_id, LedgerEntry.meter.is_not(None))
         .where(LedgerEntry.corrects_id.is_(None), LedgerEntry.hour >= since)
         .execution_options(yield_per=5_000)
-    ):
-        assert row.meter is not None
-        assert row.price_id is not None
-        place = Place(
-            row.project_id,
-            row.key_id or "",
-            row.cache_id,
-            row.model or "",
-            Meter(row.meter),
-            row.price_id,
-            row.hour,
-        )
-        figures = row.quantity, row.amount_nano_usd, row.without_cache_nano_usd
-        sums.setdefault(place, Counter()).update(dict(enumerate(figures)))
-    return {place: (sum_[0], sum_[1], sum_[2]) for place, sum_ in sums.items()}
+    )
+    with closing(session.scalars(entries)) as rows:
+        for row in rows:
+            sums.add(_place(row, row.meter or "", row.price_id or 0, row.hour), _figures(row))
+    return sums.figures()
 
 
-def compare(found: Figures, expected: Figures) -> Iterator[str]:
-    """Name every figure in which the ledger differs from the recomputation."""
+def told(charges: Iterable[Charge], since: datetime) -> Figures:
+    """The same of charges that a report tells of."""
+    sums = _Sums(since)
+    for charge in charges:
+        sums.add(_place(charge, charge.meter, charge.price_id, charge.hour), _figures(charge))
+    return sums.figures()
+
+
+def compare(found: Figures, expected: Figures, verb: str) -> Iterator[str]:
+    """Name every figure that differs from the recomputation. verb: what was done with it: posted, told."""
     nothing = (0, 0, 0)
     for place in sorted(found.keys() | expected.keys(), key=repr):
         for measure, one, other in zip(
             MEASURES, found.get(place, nothing), expected.get(place, nothing), strict=True
         ):
             if one != other:
-                yield f"{_words(place)}: {measure} {one} posted, {other} recomputed"
+                yield f"{_words(place)}: {measure} {one} {verb}, {other} recomputed"
 
 
-def _charges(
-    session: Session, project_id: str, since: datetime, prices: Sequence[Price]
-) -> Iterator[tuple[Place, tuple[int, int, int]]]:
-    usage = select(Usage).where(Usage.project_id == project_id, Usage.occurred_at >= since)
-    usage = usage.execution_options(yield_per=5_000)
-    with closing(session.scalars(usage)) as rows:
-        for row in rows:
-            if row.state == UsageState.FINAL:
-                yield from _charges_of_usage(row, prices)
-    segments = select(StorageSegment).where(
-        StorageSegment.project_id == project_id, StorageSegment.ends_at >= since
-    )
-    for segment in session.scalars(segments):
-        yield from _charges_of_segment(segment, prices)
-
-
-def _charges_of_usage(row: Usage, prices: Sequence[Price]) -> Iterator[tuple[Place, tuple[int, int, int]]]:
+def _charges_of_usage(row: Usage, prices: Sequence[Price]) -> _Charges:
     assert row.occurred_at is not None
     named = row.prompt_tokens - row.input_tokens - row.implicit_cache_tokens
-    computed = _price_at(prices, row, Meter.INPUT_TOKENS, row.created_at) if row.prompt_tokens else None
+    has_prompt = row.input_tokens or named or row.implicit_cache_tokens
+    computed = price_at(prices, row, Meter.INPUT_TOKENS, row.created_at) if has_prompt else None
     for meter, tokens, would_be_computed in (
         (Meter.INPUT_TOKENS, row.input_tokens, True),
         (Meter.CACHE_READ_TOKENS, named, True),
@@ -119,24 +142,26 @@ def _charges_of_usage(row: Usage, prices: Sequence[Price]) -> Iterator[tuple[Pla
         (Meter.OUTPUT_TOKENS, row.output_tokens, False),
     ):
         if tokens:
-            price = _price_at(prices, row, meter, row.created_at)
+            price = price_at(prices, row, meter, row.created_at)
             amount = floor(Fraction(price.nano_usd_per_million, 10**6) * tokens)
             without_cache = amount if meter is Meter.OUTPUT_TOKENS else 0
-            if would_be_computed:
-                assert computed is not None
+            if would_be_computed and computed is not None:
                 without_cache = floor(Fraction(tokens, 10**6) * computed.nano_usd_per_million)
-            yield _place(row, meter, price, row.occurred_at), (tokens, amount, without_cache)
+            yield _place(row, meter, price.id, row.occurred_at), (tokens, amount, without_cache)
 
 
 def _charges_of_segment(
-    segment: StorageSegment, prices: Sequence[Price]
-) -> Iterator[tuple[Place, tuple[int, int, int]]]:
-    """Hour by hour; what a price has come to so far is rounded down, and counted from where it began to apply."""
+    segment: StorageSegment, prices: Sequence[Price], now: datetime
+) -> Iterator[tuple[datetime, Place, tuple[int, int, int]]]:
+    """Hour by hour, each with the second it begins at, cut where the ledger ends; what a price has come to so far is rounded
+    down, and counted from where it began to apply.
+    """
     meter = Meter.CACHE_STORAGE_TOKEN_SECONDS
-    first, last = _second(segment.started_at), _second(segment.accrued_until)
+    first, cut = _second(segment.started_at), _second(segment.accrued_until)
+    last = max(cut, _second(min(segment.ends_at, now)))
     changes = {at for price in prices for at in (price.effective_from, price.effective_to) if at is not None}
     hour = first.replace(minute=0, second=0)
-    edges = {first, last} | {at for at in changes if first < at < last}
+    edges = {first, cut, last} | {at for at in changes if first < at < last}
     while hour < last:
         edges |= {hour} if hour > first else set()
         hour += timedelta(hours=1)
@@ -144,17 +169,18 @@ def _charges_of_segment(
     current: Price | None = None
     exact, charged = Fraction(0), 0
     for start, end in pairwise(moments):
-        price = _price_at(prices, segment, meter, start)
+        price = price_at(prices, segment, meter, start)
         if current is None or price.id != current.id:
             current, exact, charged = price, Fraction(0), 0
         token_seconds = segment.token_count * round((end - start).total_seconds())
         exact += Fraction(token_seconds * price.nano_usd_per_million, 3_600_000_000)
         amount = floor(exact) - charged
         charged += amount
-        yield _place(segment, meter, price, start), (token_seconds, amount, 0)
+        yield start, _place(segment, meter, price.id, start), (token_seconds, amount, 0)
 
 
-def _price_at(prices: Sequence[Price], row: Usage | StorageSegment, meter: Meter, at: datetime) -> Price:
+def price_at(prices: Sequence[Price], row: Usage | StorageSegment, meter: Meter, at: datetime) -> Price:
+    """Find the price of what a row is about. Raises LookupError where there is none, or more than one."""
     for project_id in (row.project_id, "*"):
         for model in (row.model, "*"):
             held = [
@@ -171,9 +197,15 @@ def _price_at(prices: Sequence[Price], row: Usage | StorageSegment, meter: Meter
     raise LookupError(f"no price of {meter} for {row.model} at {at}")
 
 
-def _place(row: Usage | StorageSegment, meter: Meter, price: Price, at: datetime) -> Place:
+def _place(
+    row: Usage | StorageSegment | LedgerEntry | Charge, meter: str, price_id: int, at: datetime
+) -> Place:
     hour = datetime(at.year, at.month, at.day, at.hour, tzinfo=UTC)
-    return Place(row.project_id, row.key_id, row.cache_id, row.model, meter, price.id, hour)
+    return Place(row.project_id, row.key_id or "", row.cache_id, row.model or "", str(meter), price_id, hour)
+
+
+def _figures(row: LedgerEntry | Charge) -> tuple[int, int, int]:
+    return row.quantity, row.amount_nano_usd, row.without_cache_nano_usd
 
 
 def _second(instant: datetime) -> datetime:

@@ -5,7 +5,7 @@ That all accounts together sum to zero needs no query: each entry moves one amou
 
 from collections.abc import Iterator
 
-from sqlalchemy import Case, and_, case, exists, func, or_, select
+from sqlalchemy import Case, ColumnElement, Select, and_, case, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from models.cache import Cache, CacheState
@@ -72,17 +72,25 @@ def held_is_its_holds(session: Session) -> Iterator[str]:
 
 def spent_is_charged(session: Session) -> Iterator[str]:
     """What limits say is spent is what the ledger charged for their months."""
-    counts = and_(
-        LedgerEntry.project_id == LimitMonth.project_id,
-        func.coalesce(LedgerEntry.limit_month, LedgerEntry.period) == LimitMonth.month,
-        LedgerEntry.kind.in_(CHARGES),
-        or_(LimitMonth.key_id == WHOLE, LedgerEntry.key_id == LimitMonth.key_id),
+    # Summed once, for all limits and months.
+    of_key = LedgerEntry.project_id, LedgerEntry.key_id
+    in_month = func.coalesce(LedgerEntry.limit_month, LedgerEntry.period)
+    charges = (
+        select(*of_key, in_month.label("month"), func.sum(LedgerEntry.amount_nano_usd).label("amount"))
+        .where(LedgerEntry.kind.in_(CHARGES))
+        .group_by(*of_key, in_month)
+        .subquery()
     )
-    charged = func.coalesce(func.sum(LedgerEntry.amount_nano_usd), 0)
+    counts = and_(
+        charges.c.project_id == LimitMonth.project_id,
+        charges.c.month == LimitMonth.month,
+        or_(LimitMonth.key_id == WHOLE, charges.c.key_id == LimitMonth.key_id),
+    )
+    charged = func.coalesce(func.sum(charges.c.amount), 0)
     key = LimitMonth.project_id, LimitMonth.key_id, LimitMonth.month
     query = (
         select(*key, LimitMonth.spent_nano_usd, charged)
-        .outerjoin(LedgerEntry, counts)
+        .outerjoin(charges, counts)
         .group_by(*key, LimitMonth.spent_nano_usd)
         .having(LimitMonth.spent_nano_usd != charged)
     )
@@ -122,31 +130,30 @@ def credit_is_its_entries(session: Session) -> Iterator[str]:
 
 
 def credit_pays_charges(session: Session) -> Iterator[str]:
-    """Each use of credit is of a charge, and pays no more than that came to."""
-    charge = aliased(LedgerEntry)
-    query = (
-        select(LedgerEntry.id)
-        .outerjoin(
-            charge,
-            and_(
-                charge.project_id == LedgerEntry.project_id,
-                LedgerEntry.dedupe_key == "credit:" + charge.dedupe_key,
-                charge.kind.in_(CHARGES),
-            ),
-        )
-        .where(
-            LedgerEntry.kind == EntryKind.CREDIT_USE,
-            LedgerEntry.corrects_id.is_(None),
-            or_(
-                charge.id.is_(None),
-                LedgerEntry.amount_nano_usd > charge.amount_nano_usd,
-                LedgerEntry.hour != charge.hour,
-                LedgerEntry.period != charge.period,
-            ),
+    """Each use of credit is of a charge, and pays no more than that came to; what is given back is of a correction likewise."""
+    of_charge, of_correction = aliased(LedgerEntry), aliased(LedgerEntry)
+    paid = _paid(of_charge, "credit:", LedgerEntry.corrects_id.is_(None)).where(
+        or_(
+            of_charge.id.is_(None),
+            LedgerEntry.amount_nano_usd > of_charge.amount_nano_usd,
+            LedgerEntry.hour != of_charge.hour,
+            LedgerEntry.period != of_charge.period,
         )
     )
-    for entry_id in session.scalars(query):
+    given_back = _paid(of_correction, "credit-back:", LedgerEntry.corrects_id.is_not(None)).where(
+        or_(
+            of_correction.id.is_(None),
+            of_correction.corrects_id.is_(None),
+            LedgerEntry.amount_nano_usd >= 0,
+            LedgerEntry.amount_nano_usd < of_correction.amount_nano_usd,
+            LedgerEntry.hour != of_correction.hour,
+            LedgerEntry.period != of_correction.period,
+        )
+    )
+    for entry_id in session.scalars(paid):
         yield f"ledger entry {entry_id}: it pays no charge with credit, or more than the charge"
+    for entry_id in session.scalars(given_back):
+        yield f"ledger entry {entry_id}: it gives credit back for no correction, or more than that takes back"
 
 
 SPENDING_CHECKS = (
@@ -156,6 +163,19 @@ SPENDING_CHECKS = (
     credit_is_its_entries,
     credit_pays_charges,
 )
+
+
+def _paid(charge: type[LedgerEntry], prefix: str, condition: ColumnElement[bool]) -> Select[int]:
+    """The uses of credit that meet a condition, each beside the charge that its key names after a prefix."""
+    is_of = and_(
+        charge.project_id == LedgerEntry.project_id,
+        # Found by the index of keys: one that is put together of each charge would be looked for among all of the project's.
+        charge.dedupe_key == func.substr(LedgerEntry.dedupe_key, len(prefix) + 1),
+        LedgerEntry.dedupe_key.startswith(prefix),
+        charge.kind.in_(CHARGES),
+    )
+    uses = select(LedgerEntry.id).outerjoin(charge, is_of)
+    return uses.where(LedgerEntry.kind == EntryKind.CREDIT_USE, condition)
 
 
 def _amount_of(kind: EntryKind) -> Case[int]:

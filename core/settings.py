@@ -135,8 +135,9 @@ class Settings(BaseSettings):
         le=_CENTURY_SECONDS,
         description="Seconds between two reconciliations of the last two days' bills.",
     )
+    # Reconciliation takes what runs for longer for lost.
     request_timeout_seconds: float = Field(
-        600, gt=0, description="Longest time a request may take, in seconds."
+        600, gt=0, le=86400, description="Longest time a request may take, in seconds; a day at most."
     )
     keep_alive_seconds: float = Field(
         15, gt=0, description="How long a stream may be silent before a blank line is sent, in seconds."

@@ -27,18 +27,24 @@ def keep_prices_apart(prices: type[Base]) -> None:
     _after_create(prices, "postgresql", _NO_OVERLAP)
 
 
-def keep_rows(kept: type[Base], condition: str = "TRUE") -> None:
-    """Let no row that meets the condition, which is about OLD, be changed or removed."""
+def keep_rows(kept: type[Base], condition: str = "TRUE", *, numbered: str | None = None) -> None:
+    """Let no row that meets the condition, which is about OLD, be changed or removed.
+
+    numbered: a column that the database itself counts; no row is inserted with a number that is there. SQLite's REPLACE tells
+    the other triggers of what it removes only on connections that ask for that, as ours do.
+    """
     table = kept.__tablename__
-    operations = ("UPDATE", "DELETE")
-    names = {operation: f"{table}_refuse_{operation.lower()}" for operation in operations}
+    refused = {"UPDATE": condition, "DELETE": condition}
+    if numbered is not None:
+        is_there = f"SELECT 1 FROM {table} WHERE {numbered} = NEW.{numbered}"  # noqa: S608 - our own names
+        refused["INSERT"] = f"EXISTS ({is_there})"
     _after_create(
         kept,
         "sqlite",
         [
-            f"CREATE TRIGGER {names[operation]} BEFORE {operation} ON {table} WHEN {condition} "
+            f"CREATE TRIGGER {table}_refuse_{operation.lower()} BEFORE {operation} ON {table} WHEN {when} "
             f"BEGIN SELECT RAISE(ABORT, 'what is on the books stays as it is: {table}'); END"
-            for operation in operations
+            for operation, when in refused.items()
         ],
     )
     _after_create(
@@ -47,9 +53,9 @@ def keep_rows(kept: type[Base], condition: str = "TRUE") -> None:
         [
             _FUNCTION,
             *(
-                f"CREATE TRIGGER {names[operation]} BEFORE {operation} ON {table} FOR EACH ROW WHEN ({condition}) "
-                "EXECUTE FUNCTION headstart_refuse()"
-                for operation in operations
+                f"CREATE TRIGGER {table}_refuse_{operation.lower()} BEFORE {operation} ON {table} FOR EACH ROW "
+                f"WHEN ({condition}) EXECUTE FUNCTION headstart_refuse()"
+                for operation in ("UPDATE", "DELETE")
             ),
             f"CREATE TRIGGER {table}_refuse_truncate BEFORE TRUNCATE ON {table} EXECUTE FUNCTION headstart_refuse()",
         ],

@@ -83,6 +83,12 @@ class LedgerEntry(Base):
         Index(None, "project_id", "hour"),
         Index(None, "period", "project_id"),
         Index(
+            "ix_ledger_entries_corrects_id",
+            "corrects_id",
+            sqlite_where=text("corrects_id IS NOT NULL"),
+            postgresql_where=text("corrects_id IS NOT NULL"),
+        ),
+        Index(
             "ix_ledger_entries_limit_month",
             "limit_month",
             sqlite_where=text("limit_month IS NOT NULL"),
@@ -116,7 +122,7 @@ class LedgerEntry(Base):
     note: Mapped[str | None]  # why, in an operator's words
 
 
-keep_rows(LedgerEntry)
+keep_rows(LedgerEntry, numbered="id")
 
 # What an entry need not say.
 _LEFT_OUT: dict[str, Any] = {

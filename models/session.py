@@ -140,6 +140,7 @@ def _prepare_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry)
         "journal_mode = WAL",
         "synchronous = FULL",
         "foreign_keys = ON",
+        "recursive_triggers = ON",  # else REPLACE removes rows past the triggers that keep them
         "secure_delete = ON",  # overwrites what is removed, so that gone content is gone from the file too
     ):
         cursor.execute(f"PRAGMA {pragma}")

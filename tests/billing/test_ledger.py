@@ -12,7 +12,7 @@ from billing.meters import Meter
 from billing.months import month_of
 from billing.prices import load_prices, store
 from core.errors import LedgerConflict
-from models.billing_period import close, lock_period
+from models.billing_period import close, list_periods, lock_period
 from models.ledger_entry import Account, EntryKind, LedgerEntry, append, list_entries
 from models.session import Database
 from models.usage import find_usage
@@ -44,6 +44,12 @@ def project(database: Database) -> str:
 def entries(database: Database) -> list[LedgerEntry]:
     with database.read() as session:
         return list(list_entries(session, None, 0, 1000))
+
+
+def on_the_books(database: Database) -> list[tuple[object, ...]]:
+    with database.read() as session:
+        periods = [(each.month, each.state, each.amount_nano_usd) for each in list_periods(session)]
+    return [*((each.id, each.amount_nano_usd, each.note) for each in entries(database)), *periods]
 
 
 def charge(project_id: str, **changes: object) -> Charge:
@@ -278,21 +284,50 @@ class TestImmutability:
             close(session, period, after(60), 0)
         return database
 
-    @pytest.mark.parametrize(
-        "statement",
-        [
+    def test_the_database_refuses_to_change_the_books(self, used: Database, kind: str) -> None:
+        insert = "INSERT INTO ledger_entries SELECT * FROM ledger_entries ON CONFLICT"
+        statements = [
             "UPDATE ledger_entries SET amount_nano_usd = 0",
             "UPDATE ledger_entries SET note = 'x' WHERE meter = 'output_tokens'",
             "DELETE FROM ledger_entries",
             "UPDATE billing_periods SET state = 'OPEN', closed_at = NULL, amount_nano_usd = NULL",
             "DELETE FROM billing_periods",
-        ],
-    )
-    def test_the_database_refuses_to_change_the_books(self, used: Database, statement: str) -> None:
-        before = [(each.id, each.amount_nano_usd, each.note) for each in entries(used)]
-        with pytest.raises(DBAPIError, match="on the books stays"), used.write() as session:
-            session.execute(text(statement))
-        assert [(each.id, each.amount_nano_usd, each.note) for each in entries(used)] == before
+            (
+                "INSERT INTO billing_periods (month, state) VALUES ('2026-03', 'OPEN') "
+                "ON CONFLICT (month) DO UPDATE SET state = 'OPEN', closed_at = NULL, amount_nano_usd = NULL"
+            ),
+        ]
+        if kind == "sqlite":
+            names = [column.name for column in LedgerEntry.__table__.columns]
+            others = ", ".join(name for name in names if name != "id")
+            changed = others.replace("without_cache_nano_usd", "7")
+            statements += [
+                f"{insert.replace(' ON', ' WHERE TRUE ON')} (id) DO UPDATE SET amount_nano_usd = 0",
+                f"INSERT OR REPLACE INTO ledger_entries (id, {others}) SELECT id, {changed} FROM ledger_entries",
+                f"INSERT OR REPLACE INTO ledger_entries ({others}) SELECT {changed} FROM ledger_entries",
+                f"REPLACE INTO ledger_entries (id, {others}) SELECT id + 100, {changed} FROM ledger_entries",
+                "INSERT OR REPLACE INTO billing_periods (month, state) VALUES ('2026-03', 'OPEN')",
+            ]
+        else:
+            statements.append(f"{insert} (id) DO UPDATE SET amount_nano_usd = 0")
+        before = on_the_books(used)
+        for statement in statements:
+            with pytest.raises(DBAPIError, match="on the books stays"), used.write() as session:
+                session.execute(text(statement))
+            assert on_the_books(used) == before
+
+    def test_sqlite_refuses_whoever_else_opens_the_file_to_replace_an_entry(
+        self, used: Database, kind: str
+    ) -> None:
+        if kind != "sqlite":
+            pytest.skip("PostgreSQL knows no REPLACE")
+        with used.write() as session:
+            session.execute(text("PRAGMA recursive_triggers = OFF"))
+            try:
+                with pytest.raises(DBAPIError, match="on the books stays"), session.begin_nested():
+                    session.execute(text("REPLACE INTO ledger_entries SELECT * FROM ledger_entries"))
+            finally:
+                session.execute(text("PRAGMA recursive_triggers = ON"))
 
     def test_nor_to_empty_them(self, used: Database, kind: str) -> None:
         if kind != "postgresql":
