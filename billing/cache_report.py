@@ -77,13 +77,13 @@ class CacheReport:
         return [line for line in self.lines if line.net_nano_usd < 0]
 
 
-def cache_report(session: Session, query: Query, now: datetime) -> CacheReport:
+def cache_report(session: Session, query: Query, now: datetime, most_rows: int | None = None) -> CacheReport:
     """Make the report of a query that groups by SUBJECTS; caches of which nothing was charged in it are not in it.
 
-    Raises PriceMissing as a report does.
+    Raises what a report does; most_rows is as there.
     """
     assert query.subjects == SUBJECTS
-    whole = report(session, query, now)
+    whole = report(session, query, now, most_rows)
     lines = [
         CacheSums(project_id, cache_id, sums)
         for (project_id, cache_id), sums in whole.groups.items()

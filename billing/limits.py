@@ -15,6 +15,7 @@ from models.api_key import find_api_key
 from models.hold import list_holds, sum_held
 from models.ledger_entry import sum_counted
 from models.limit import WHOLE, Limit
+from models.project import get_project
 
 MOST_NANO_USD = 10**18  # a billion USD; sums of it still fit the database's integers
 
@@ -80,7 +81,8 @@ def remove_limit(session: Session, project_id: str, key_id: str | None) -> None:
     """Take a limit away, in the caller's write unit; raises LimitNotFound."""
     lock_alone(session, project_id)
     if rows.find_limit(session, project_id, key_id or WHOLE) is None:
-        whose = f"project {project_id}" if key_id is None else f"key {key_id}"
+        project = f"project {get_project(session, project_id).name}"
+        whose = project if key_id is None else f"key {key_id[:64]} of {project}"
         raise LimitNotFound(
             f"There is no limit on {whose}. `headstart billing limits list` shows them.", field="limit"
         )

@@ -2,16 +2,18 @@
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from billing.months import FIRST_YEAR, LAST_YEAR
 from billing.rating import HOUR, whole_hour
 from core.errors import InvalidArgument
 
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 LOCAL_DAY = re.compile(r"\d{4}-\d\d(-\d\d)?", re.ASCII)
 FORM = "an instant with its offset, such as 2026-01-31T00:00:00Z, or a day or month, such as 2026-01-31 or 2026-01"
+YEARS = f"the years {FIRST_YEAR} to {LAST_YEAR}"  # of prices, and so of charges
 
 
 class Bucket(StrEnum):
@@ -40,7 +42,7 @@ def parse_period(start: str | None, end: str | None, now: datetime, zone: tzinfo
     """Read a period; without a start it begins with the month of `now` in the zone, without an end it ends now.
 
     Charges are kept by the hour of UTC: a start is a whole one, and the hour that an end lies in counts. Days and months are
-    the zone's; as an end, one stands for its first instant, which is excluded.
+    the zone's; as an end, one stands for its first instant, which is excluded. Raises InvalidArgument, which names the field.
     """
     month = now.astimezone(zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return Period(
@@ -74,15 +76,21 @@ def bucket_of(hour: datetime, bucket: Bucket, zone: tzinfo) -> str:
             return f"{local:%Y-%m}"
 
 
-def cuts_hours(period: Period, zone: tzinfo) -> bool:
-    """Whether a local day begins within an hour of UTC, somewhere in the period: then that hour counts where it starts."""
-    day = period.start
-    while day < period.end + timedelta(days=1):
-        offset = day.astimezone(zone).utcoffset()
-        if offset is not None and offset % HOUR:
-            return True
-        day += timedelta(days=1)
-    return False
+def is_within_hour(hour: datetime, zone: tzinfo) -> bool:
+    """Whether an hour of UTC starts within one of the zone: it can lie in two of its days, and counts in the first."""
+    offset = hour.astimezone(zone).utcoffset()
+    return offset is not None and bool(offset % HOUR)
+
+
+def has_cut_end(period: Period, zone: tzinfo) -> bool:
+    """Whether the period begins or ends within an hour of UTC because a day of the zone does."""
+    return any(at != whole_hour(at) and is_within_hour(at, zone) for at in (period.start, period.end))
+
+
+def check_year(field: str, text: str) -> None:
+    """Raise InvalidArgument for a day or an instant, which begins with its year, that no price is for."""
+    if not FIRST_YEAR <= int(text[:4]) <= LAST_YEAR:
+        raise InvalidArgument(f"{field} must lie in {YEARS}, not {text[:64]!r}.", field=field)
 
 
 def _parse_instant(field: str, text: str, zone: tzinfo) -> datetime:
@@ -91,12 +99,13 @@ def _parse_instant(field: str, text: str, zone: tzinfo) -> datetime:
         # A + that was not escaped in a URL arrives as a space.
         hint = " In a URL, write + as %2B." if " " in text else ""
         raise InvalidArgument(f"{field} must be {FORM}, not {text[:64]!r}.{hint}", field=field)
+    check_year(field, text)
     try:
         if is_day:
             day = datetime.fromisoformat(text if len(text) > len("YYYY-MM") else f"{text}-01")
             return day.replace(tzinfo=zone).astimezone(UTC)
         instant = datetime.fromisoformat(text.upper()).astimezone(UTC)
-    except (ValueError, OverflowError) as error:
+    except ValueError as error:
         raise InvalidArgument(
             f"{field} is no instant of the calendar: {text[:64]!r}.", field=field
         ) from error

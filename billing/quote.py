@@ -39,7 +39,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """sums: what the ledger will hold of the cache and its hits, by meter.
+    """sums: what the ledger will hold of the cache and its hits, by meter; of storage less where it lives for fewer seconds.
 
     hits_to_pay: the least number of hits with which it costs no more than doing without, by what a hit saves in the mean of
     its life; None where no number is enough.

@@ -13,9 +13,10 @@ from sqlalchemy.orm import Session
 
 from billing.charges import Charge, storage_charges
 from billing.meters import READ_METERS, Meter
-from billing.periods import Bucket, Period, bucket_of, cuts_hours
+from billing.periods import Bucket, Period, bucket_of, has_cut_end, is_within_hour
 from billing.prices import load_prices
 from billing.rating import HOUR, whole_hour
+from core.errors import InvalidArgument
 from models.ledger_hour import NO_CACHE, sum_charges
 from models.storage_segment import list_segments_beyond_ledger
 
@@ -110,19 +111,21 @@ Group = tuple[str, ...]
 class Report:
     """groups: by the values of the query's bucket, if any, and of its subjects, in that order; sorted. An empty cache is none.
 
-    as_of: caches that live are charged up to this instant, where it comes before the period's end.
+    as_of: caches that live are charged up to this instant, where it comes before the period's end. cuts_hours: whether an hour
+    that counts here, or at an end of the period, lies in two days of the zone.
     """
 
     query: Query
     as_of: datetime
     groups: Mapping[Group, Sums]
     total: Sums
+    cuts_hours: bool
 
     @property
     def notes(self) -> list[str]:
         """What somebody has to know to read the report rightly."""
         notes = []
-        if self.query.bucket is not None and cuts_hours(self.query.period, self.query.zone):
+        if self.cuts_hours:
             notes.append(
                 f"{self.query.zone} does not lie whole hours from UTC: an hour counts in the day in which it starts."
             )
@@ -133,31 +136,73 @@ class Report:
         return notes
 
 
-def report(session: Session, query: Query, now: datetime) -> Report:
-    """Bill the hours that start in a period. Raises PriceMissing rather than charge nothing."""
+def report(session: Session, query: Query, now: datetime, most_rows: int | None = None) -> Report:
+    """Bill the hours that start in a period. Raises PriceMissing rather than charge nothing.
+
+    most_rows: how much may be read, as sums of a meter in a group, in each hour where time is cut. Raises InvalidArgument rather
+    than read more; None: reads all.
+    """
     groups: dict[Group, Sums] = {}
     total = Sums()
-    for place, meter, figures in _posted(session, query):
-        group = groups.setdefault(_group(query, place), Sums())
-        for sums in (group, total):
+    buckets = _Buckets(query)
+
+    def sums_of(place: Mapping[str, Any]) -> tuple[Sums, Sums]:
+        group = buckets.group(place)
+        if group not in groups:
+            groups[group] = Sums()
+        return groups[group], total
+
+    for place, meter, figures in _posted(session, query, most_rows):
+        for sums in sums_of(place):
             sums.lines[meter].add(*figures)
     for place, meter, figures in _not_posted(session, query, now):
-        group = groups.setdefault(_group(query, place), Sums())
-        for sums in (group, total):
+        for sums in sums_of(place):
             sums.lines[meter].add(*figures)
             sums.provisional_nano_usd += figures[1]
-    return Report(query, now, dict(sorted(groups.items())), total)
+    cuts_hours = buckets.cut_hours or has_cut_end(query.period, query.zone)
+    return Report(query, now, dict(sorted(groups.items())), total, cuts_hours)
+
+
+class _Buckets:
+    """Groups of a query; each hour is put into its bucket once, however many rows it has.
+
+    cut_hours: whether one of them lies in two days of the zone.
+    """
+
+    def __init__(self, query: Query) -> None:
+        self.cut_hours = False
+        self._query = query
+        self._columns = [_COLUMNS[subject] for subject in query.subjects]
+        self._names: dict[datetime, str] = {}
+
+    def group(self, place: Mapping[str, Any]) -> Group:
+        subjects: Iterable[str] = (place[column] for column in self._columns)
+        return tuple(subjects) if self._query.bucket is None else (self._name(place["hour"]), *subjects)
+
+    def _name(self, hour: datetime) -> str:
+        if hour not in self._names:
+            assert self._query.bucket is not None
+            self._names[hour] = bucket_of(hour, self._query.bucket, self._query.zone)
+            self.cut_hours = self.cut_hours or is_within_hour(hour, self._query.zone)
+        return self._names[hour]
 
 
 Charged = Iterator[tuple[Mapping[str, Any], Meter, tuple[int, int, int, int]]]
 
 
-def _posted(session: Session, query: Query) -> Charged:
+def _posted(session: Session, query: Query, most_rows: int | None) -> Charged:
     by = [_COLUMNS[subject] for subject in query.subjects]
     if query.bucket is not None:
         by.append("hour")
     period = query.period
-    for row in sum_charges(session, by, period.start, period.end, query.project_id):
+    limit = None if most_rows is None else most_rows + 1
+    rows = sum_charges(session, by, period.start, period.end, query.project_id, limit)
+    for count, row in enumerate(rows):
+        if count == most_rows:
+            raise InvalidArgument(
+                f"This period has more than {most_rows} sums of its groups: ask for shorter periods, or group by less.",
+                field="start",
+            )
         sums = row["quantity"], row["amount_nano_usd"], row["without_cache_nano_usd"], row["entry_count"]
         yield dict(row), Meter(row["meter"]), sums
 
@@ -182,10 +227,3 @@ def _not_posted(session: Session, query: Query, now: datetime) -> Charged:
         place = {name: getattr(charge, name) or NO_CACHE for name in _COLUMNS.values()}
         figures = charge.quantity, charge.amount_nano_usd, charge.without_cache_nano_usd, 0
         yield place | {"hour": charge.hour}, charge.meter, figures
-
-
-def _group(query: Query, place: Mapping[str, Any]) -> Group:
-    subjects: Iterable[str] = (place[_COLUMNS[subject]] for subject in query.subjects)
-    if query.bucket is None:
-        return tuple(subjects)
-    return (bucket_of(place["hour"], query.bucket, query.zone), *subjects)

@@ -53,6 +53,11 @@ def zone_name(query: Query) -> str:
     return "UTC" if query.zone is UTC else str(query.zone)
 
 
+def shown_hit_rate(sums: Sums) -> float | None:
+    """The hit rate as it is shown; None where there was no prompt."""
+    return None if sums.hit_rate is None else round(sums.hit_rate, 4)
+
+
 def sums_json(sums: Sums) -> dict[str, Any]:
     return {
         "amountNanoUsd": sums.amount_nano_usd,
@@ -60,7 +65,7 @@ def sums_json(sums: Sums) -> dict[str, Any]:
         "withoutCacheNanoUsd": sums.without_cache_nano_usd,
         "savedNanoUsd": sums.saved_nano_usd,
         "hits": sums.hits,
-        "hitRate": None if sums.hit_rate is None else round(sums.hit_rate, 4),
+        "hitRate": shown_hit_rate(sums),
         "meters": [
             {
                 "meter": meter,

@@ -7,13 +7,13 @@ corrections, and which of it is billed in the month.
 from calendar import monthrange
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from enum import StrEnum
 
 from sqlalchemy.orm import Session
 
-from billing.months import check_month, end_of, month_of
-from billing.periods import Bucket, Period, parse_period
+from billing.months import check_month
+from billing.periods import Bucket, Period
 from billing.priced_lines import PricedLine, priced_lines
 from billing.report import Query, Report, Subject, Sums, report
 from core.errors import LedgerConflict
@@ -102,12 +102,12 @@ def statement(session: Session, project: Project, month: str, zone: tzinfo, now:
 
     Raises InvalidArgument for what is no month, and LedgerConflict rather than give figures that do not agree.
     """
-    period = month_period(month, zone, now)
+    period = month_period(month, zone)
     by_day = report(session, Query(period, project.id, bucket=Bucket.DAY, zone=zone), now)
     by_cache = report(session, Query(period, project.id, (Subject.CACHE,)), now)
     prices = priced_lines(session, project.id, period, now)
     _check_agrees(by_day.total, prices)
-    is_billed_month = period == month_period(month, UTC, now)
+    is_billed_month = period == month_period(month, UTC)
     state, closed_at = _state(session, month, period, now)
     caches = _dearest_first(by_cache)
     return Statement(
@@ -128,10 +128,13 @@ def statement(session: Session, project: Project, month: str, zone: tzinfo, now:
     )
 
 
-def month_period(month: str, zone: tzinfo, now: datetime) -> Period:
+def month_period(month: str, zone: tzinfo) -> Period:
     """Give the hours of a month, YYYY-MM, in a time zone."""
-    following = month_of(end_of(check_month(month)))
-    return parse_period(month, following, now, zone)
+    days = days_of(check_month(month))
+    first, next_first = (
+        datetime.combine(day, time(), zone).astimezone(UTC) for day in (days[0], days[-1] + timedelta(days=1))
+    )
+    return Period(first, next_first)
 
 
 def days_of(month: str) -> list[date]:

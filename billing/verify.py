@@ -13,7 +13,8 @@ from sqlalchemy.orm import Session
 
 from billing import checks, entry_checks
 from billing.correction_checks import corrections_are_exact
-from billing.periods import HOUR, Period
+from billing.periods import Period
+from billing.rating import HOUR
 from billing.recompute import compare, posted, recompute, told
 from billing.report import unposted_storage
 from billing.spending_checks import SPENDING_CHECKS

@@ -92,12 +92,17 @@ def forget_hours(session: Session) -> None:
 
 
 def sum_charges(
-    session: Session, by: Sequence[str], start: datetime, end: datetime, project_id: str | None
+    session: Session,
+    by: Sequence[str],
+    start: datetime,
+    end: datetime,
+    project_id: str | None,
+    most_rows: int | None = None,
 ) -> Iterator[RowMapping]:
     """Sum what was charged for the hours that start in [start, end), of one project or, with None, of all.
 
     by: columns of GRAIN but the meter, which is always one. The same group can come twice: as it is rolled up, and from the
-    entries after the watermark.
+    entries after the watermark. most_rows: give no more of each kind; None: give all.
     """
     recent = hours_of_entries(watermark(session), None).where(
         LedgerEntry.hour >= start, LedgerEntry.hour < end
@@ -109,4 +114,4 @@ def sum_charges(
     for rows in (rolled.subquery(), recent.subquery()):
         group = [rows.c[name] for name in (*by, "meter")]
         sums = [cast(func.sum(rows.c[name]), BigInteger).label(name) for name in (*SUMS, "entry_count")]
-        yield from session.execute(select(*group, *sums).group_by(*group)).mappings()
+        yield from session.execute(select(*group, *sums).group_by(*group).limit(most_rows)).mappings()

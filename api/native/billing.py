@@ -11,12 +11,12 @@ from starlette.responses import Response
 from api import page_tokens
 from api.auth import AnyCaller, Caller, check_scope
 from api.json_text import dump
-from api.native.asking import asked_project, page_size
+from api.native.asking import MOST_ROWS, about_pages, asked_project, page_size
 from api.native.queries import read_query
 from api.state import ApiState, api_state
 from billing.asking import parse_query
 from billing.report import Report, report
-from billing.report_json import columns, report_json
+from billing.report_json import report_json
 from core.clock import instant
 from models.api_key import Scope
 
@@ -44,13 +44,13 @@ def _make_page(session: Session, state: ApiState, caller: Caller, asked: dict[st
         project_id=asked_project(session, caller, asked.get("project")),
         now=instant(session, state.clock),
     )
-    made = report(session, query, instant(session, state.clock))
-    return _page(made, size, asked.get("pageToken"), state.secret.derive(page_tokens.PURPOSE))
+    made = report(session, query, instant(session, state.clock), MOST_ROWS)
+    about = about_pages("report", query, asked)
+    return _page(made, size, about, asked.get("pageToken"), state.secret.derive(page_tokens.PURPOSE))
 
 
-def _page(made: Report, size: int, token: str | None, key: bytes) -> dict[str, Any]:
+def _page(made: Report, size: int, about: list[str], token: str | None, key: bytes) -> dict[str, Any]:
     """Groups after the one that the token names; the total is that of all pages."""
-    about = ["report", str(made.query.project_id), *columns(made.query)]
     after = None if token is None else tuple(page_tokens.decode(key, about, token, "pageToken"))
     rest = ((group, sums) for group, sums in made.groups.items() if after is None or group > after)
     groups = list(islice(rest, size + 1))

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from api import page_tokens
 from api.auth import AnyCaller, Caller, check_scope
 from api.json_text import dump
-from api.native.asking import asked_project, page_size
+from api.native.asking import MOST_ROWS, about_pages, asked_project, page_size
 from api.native.queries import read_query
 from api.state import ApiState, api_state
 from billing.asking import parse_query
@@ -43,8 +43,8 @@ def _make_page(session: Session, state: ApiState, caller: Caller, asked: dict[st
         project_id=asked_project(session, caller, asked.get("project")),
         now=now,
     )
-    made = cache_report(session, query, now)
-    key, about = state.secret.derive(page_tokens.PURPOSE), ["caches", str(query.project_id)]
+    made = cache_report(session, query, now, MOST_ROWS)
+    key, about = state.secret.derive(page_tokens.PURPOSE), about_pages("caches", query, asked)
     token = asked.get("pageToken")
     rest = _after(made, None if token is None else page_tokens.decode(key, about, token, "pageToken"))
     body = cache_report_json(made, cache_figures(session, rest[:size], now))

@@ -1,6 +1,6 @@
 """/headstart/v1/billing/quote: what a cache would cost, from the body of the create that would make it."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter
@@ -13,8 +13,9 @@ from api.auth import AnyCaller, Caller, check_scope
 from api.bodies import read_json
 from api.dialects.gemini.drafts import check_token_count, read_draft, read_terms
 from api.dialects.gemini.fields import Int32
+from api.dialects.gemini.prompts import input_too_large
 from api.dialects.gemini.rejections import parse
-from api.dialects.gemini.requests import CachedContent
+from api.dialects.gemini.requests import MOST_CANDIDATES, CachedContent
 from api.json_text import dump
 from api.native.asking import asked_project
 from api.native.queries import read_query
@@ -23,11 +24,13 @@ from billing.prices import load_prices
 from billing.quote import Plan, quote
 from billing.quote_json import quote_json
 from billing.timelines import Prices
-from core.errors import InvalidArgument
+from core.errors import InputTooLarge, InvalidArgument
 from models.api_key import Scope
+from prompting.served_model import ServedModel
 
 router = APIRouter(prefix="/headstart/v1/billing")
 Count = Annotated[Int32, Field(ge=0)]
+_SECOND = timedelta(seconds=1)
 
 
 class QuoteRequest(CachedContent):
@@ -54,6 +57,9 @@ async def make_quote(request: Request, caller: AnyCaller) -> Response:
         )
     project_id, prices = await state.pools.read(lambda session: _payer(session, caller, asked.get("project")))
     token_count, end = await _size(state, request, caller, wire)
+    _check_hit(state.served_model, token_count, wire.suffix_tokens or 0, wire.output_tokens or 0)
+    if wire.expire_time is None:
+        end = _whole_seconds(caller.arrived_at, end)
     plan = Plan(
         project_id=project_id,
         model=state.served_model.name,
@@ -92,3 +98,22 @@ async def _size(
         )
     check_token_count(state, wire.token_count, "token_count")
     return wire.token_count, end
+
+
+def _check_hit(served: ServedModel, token_count: int, suffix_tokens: int, output_tokens: int) -> None:
+    """Refuse hits that no request could be: a prompt that is too long, or answers that have no room behind it."""
+    prompt = token_count + suffix_tokens
+    if prompt > served.input_token_limit:
+        raise InputTooLarge(input_too_large(prompt, served.input_token_limit), field="suffix_tokens")
+    each = min(served.output_token_limit, served.context_tokens - prompt)
+    if output_tokens > each * MOST_CANDIDATES:
+        raise InvalidArgument(
+            f"output_tokens is {output_tokens}: behind a prompt of {prompt} tokens an answer has at most {each}, in each of "
+            f"{MOST_CANDIDATES} candidates. Plan with less.",
+            field="output_tokens",
+        )
+
+
+def _whole_seconds(start: datetime, end: datetime) -> datetime:
+    """Round a life up: how many whole seconds it has depends on the instant of the create, and a quote is the most."""
+    return start - (start - end) // _SECOND * _SECOND

@@ -94,7 +94,7 @@ def accrue_an_hour(database: Database, caches: int) -> Accrued:
     )
 
 
-def _timed(work: Callable[[], None]) -> float:
+def _timed(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started

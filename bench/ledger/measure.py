@@ -82,7 +82,7 @@ def measure_month(database: Database, shape: Shape, tick: Callable[[str], None])
     )
 
 
-def _timed(work: Callable[[], None]) -> float:
+def _timed(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started

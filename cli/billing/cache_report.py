@@ -1,16 +1,25 @@
 """`headstart billing caches`: which caches pay, and which cost more than they save."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 import typer
 
 from billing.asking import parse_query
 from billing.break_even import rounded
-from billing.cache_report import SUBJECTS, CacheFigures, cache_figures, cache_report
+from billing.cache_report import SUBJECTS, CacheFigures, CacheReport, cache_figures, cache_report
+from billing.cache_report_csv import cache_report_csv
 from billing.cache_report_json import cache_report_json
 from billing.money import usd
-from cli.billing.options import OneProject, one_project_id, project_names
+from cli.billing.options import (
+    AsJson,
+    Format,
+    InForm,
+    OneProject,
+    one_project_id,
+    print_csv,
+    project_names,
+)
 from cli.billing.report import INSTANT
 from cli.database import open_database
 from cli.tables import instant_text, print_json, print_table
@@ -46,10 +55,9 @@ def caches(
     time_zone: Annotated[
         str | None, typer.Option(help="Whose days and months, such as Europe/Vienna. [default: UTC]")
     ] = None,
+    form: InForm = Format.TABLE,
     *,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the JSON that the API answers, all caches in it.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what each cache has cost and what its hits have saved, the greatest loss first."""
     with open_database(load_settings()) as database, database.read() as session:
@@ -61,15 +69,24 @@ def caches(
         made = cache_report(session, query, now)
         shown = list(cache_figures(session, made.lines, now))
         names = project_names(session)
-    if as_json:
+    if as_json or form is Format.JSON:
         print_json(cache_report_json(made, shown))
-        return
-    title = f"Caches from {instant_text(query.period.start)} to {instant_text(query.period.end)}"
+    elif form is Format.CSV:
+        print_csv(cache_report_csv(shown), made.whole.notes)
+    else:
+        _print(made, shown, names)
+
+
+def _print(made: CacheReport, shown: Iterable[CacheFigures], names: Mapping[str, str]) -> None:
+    period = made.whole.query.period
+    title = f"Caches from {instant_text(period.start)} to {instant_text(period.end)}"
     print_table(title, _COLUMNS, (_row(each, names) for each in shown), numbers=8)
     lost = sum(line.net_nano_usd for line in made.losing)
     typer.echo(
         f"Caches that cost more than they saved: {len(made.losing)} of {len(made.lines)}, by {usd(-lost)} USD."
     )
+    for note in made.whole.notes:
+        typer.echo(note)
 
 
 def _row(figures: CacheFigures, names: Mapping[str, str]) -> Sequence[str]:

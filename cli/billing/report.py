@@ -1,7 +1,6 @@
 """`headstart billing report`: the bill of a period as a table, CSV or JSON."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -11,19 +10,21 @@ from billing.money import usd
 from billing.report import Report, Subject, Sums, report as make_report
 from billing.report_csv import report_csv
 from billing.report_json import columns, report_json, zone_name
-from cli.billing.options import OneProject, one_project_id, project_names
+from cli.billing.options import (
+    AsJson,
+    Format,
+    InForm,
+    OneProject,
+    one_project_id,
+    print_csv,
+    project_names,
+)
 from cli.database import open_database
 from cli.tables import instant_text, print_json, print_table
 from core.clock import SystemClock, instant
 from core.settings import load_settings
 
 INSTANT = "with its offset, such as 2026-01-31T00:00:00Z, or a day or month: 2026-01-31, 2026-01"
-
-
-class Format(StrEnum):
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
 
 
 def report(
@@ -43,11 +44,9 @@ def report(
     time_zone: Annotated[
         str | None, typer.Option(help="Whose days and months, such as Europe/Vienna. [default: UTC]")
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
+    form: InForm = Format.TABLE,
     *,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="The JSON that the API answers: --format json.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what projects owe, by whatever you group it, and what caching saved them."""
     with open_database(load_settings()) as database, database.read() as session:
@@ -62,8 +61,7 @@ def report(
     if as_json or form is Format.JSON:
         print_json(report_json(made))
     elif form is Format.CSV:
-        for line in report_csv(made):
-            typer.echo(line, nl=False)
+        print_csv(report_csv(made), made.notes)
     else:
         _print(made, names)
 
@@ -73,8 +71,8 @@ def _print(made: Report, names: Mapping[str, str]) -> None:
     title = f"Bill from {instant_text(period.start)} to {instant_text(period.end)}"
     if made.query.bucket is not None:
         title += f", time zone {zone_name(made.query)}"
-    heads = [*columns(made.query), "meter", "quantity", "USD", "USD without a cache"]
-    print_table(title, heads, _rows(made, names), numbers=3)
+    heads = [*columns(made.query), "meter", "quantity", "USD", "USD without a cache", "USD saved"]
+    print_table(title, heads, _rows(made, names), numbers=4)
     total = made.total
     rate = "" if total.hit_rate is None else f" Token hit rate: {total.hit_rate:.1%}."
     verb = "saved" if total.saved_nano_usd >= 0 else "cost more than it saved:"
@@ -89,19 +87,27 @@ def _rows(made: Report, names: Mapping[str, str]) -> Iterator[Sequence[str]]:
         cells = [_cell(head, value, names) for head, value in zip(heads, group, strict=True)]
         yield from _lines(cells, sums)
         if heads:
-            yield (*cells, "all", "", usd(sums.amount_nano_usd), usd(sums.without_cache_nano_usd))
+            yield (*cells, *_all(sums))
             yield ()
     all_ = ["all" for _ in heads]
     if heads:
         yield from _lines(all_, made.total)
-    yield (*all_, "all", "", usd(made.total.amount_nano_usd), usd(made.total.without_cache_nano_usd))
+    yield (*all_, *_all(made.total))
 
 
 def _lines(cells: Sequence[str], sums: Sums) -> Iterator[Sequence[str]]:
     for meter, line in sums.lines.items():
         if line.quantity:
             amounts = usd(line.amount_nano_usd), usd(line.without_cache_nano_usd)
-            yield (*cells, meter, f"{line.quantity:,}", *amounts)
+            yield (*cells, meter, f"{line.quantity:,}", *amounts, "")
+
+
+def _all(sums: Sums) -> Sequence[str]:
+    """The last line of a group: in the place of a quantity its hits, and how much of its prompts was read."""
+    hits = "" if not sums.hits else f"{sums.hits:,} hits" if sums.hits > 1 else "1 hit"
+    read = "" if not sums.hit_rate else f"{sums.hit_rate:.1%} read"
+    amounts = sums.amount_nano_usd, sums.without_cache_nano_usd, sums.saved_nano_usd
+    return ("all", ", ".join(filter(None, (hits, read))), *map(usd, amounts))
 
 
 def _cell(head: str, value: str, names: Mapping[str, str]) -> str:

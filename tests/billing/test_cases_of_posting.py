@@ -290,7 +290,7 @@ def test_five_servers_do_not_post_the_same_hour_five_times(
         outdated = find_segments(session, [f"c{number}" for number in range(7)])
     at_once(*(partial(keep_books, home, ManualClock(after(3600))) for home in homes))
     with homes[0].write() as session:
-        accrue(session, after(2 * 3600), 3)
+        accrue(session, after(2 * 3600), limit=3)
     with homes[0].write() as session:
         newest = newest_settled_id(session)
     with ThreadPoolExecutor(1) as pool, homes[0].write() as session:

@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from billing.periods import Period, parse_period, parse_zone
+from billing.periods import Bucket, Period, bucket_of, has_cut_end, parse_period, parse_zone
 from core.errors import InvalidArgument
 
 NOW = datetime(2026, 3, 31, 23, 59, 59, 999_999, tzinfo=UTC)
@@ -49,6 +49,25 @@ class TestParsePeriod:
         with pytest.raises(InvalidArgument, match=f"^{field} ") as caught:
             parse_period(text if field == "start" else None, text if field == "end" else None, NOW)
         assert caught.value.field == field
+
+    @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata", "Pacific/Kiritimati"])
+    @pytest.mark.parametrize("field", ["start", "end"])
+    def test_refuses_years_that_have_no_price_and_works_in_all_others(self, field: str, zone: str) -> None:
+        where = parse_zone(zone)
+        for text in (
+            *("0001-01-01T00:00:00Z", "0001-01", "0001-01-01", "1969-12-31", "1969-12-31T23:00:00Z"),
+            *("9999-01", "9999-12-31", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-12:00"),
+        ):
+            with pytest.raises(InvalidArgument, match=f"^{field} .* the years 1970 to 9998") as caught:
+                parse_period(text if field == "start" else None, text if field == "end" else None, NOW, where)
+            assert caught.value.field == field
+        for period in (
+            parse_period("1970-01", "9998-12-31", NOW, where),
+            parse_period("1970-01-01T00:00:00+14:00", "9998-12-31T23:59:59-14:00", NOW, where),
+        ):
+            has_cut_end(period, where)
+            for hour in (period.start, period.end):
+                assert [bucket_of(hour, bucket, where) for bucket in Bucket]
 
     @pytest.mark.parametrize(
         "text", ["2026-01-01T00:30:00Z", "2026-01-01T00:00:00.25Z", "2026-01-01T00:00:00+05:30"]

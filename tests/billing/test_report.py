@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from billing import storage
 from billing.meters import Meter
-from billing.periods import Bucket, Period
+from billing.periods import Bucket, Period, parse_period, parse_zone
 from billing.prices import store
 from billing.report import Line, Query, Report, Subject, Sums, report
 from core.errors import InvalidArgument, PriceMissing
@@ -181,6 +181,27 @@ class TestSums:
                 Period(start, end)
 
 
+class TestBound:
+    @pytest.mark.parametrize("is_rolled_up", [True, False])
+    def test_more_is_refused_and_nothing_is_left_out(
+        self, database: Database, project: str, *, is_rolled_up: bool
+    ) -> None:
+        """By the day, and read by the hour: what counts is what has to be read."""
+        with database.write() as session:
+            for number in range(7):
+                generate(session, project, f"r{number}", prompt=10, output=5, at=T0 + number * HOUR)
+        if is_rolled_up:
+            bring_up_to_date(database, T0 + MONTH)
+        query = Query(Period(T0, T0 + MONTH), bucket=Bucket.DAY)
+        with database.read() as session:
+            made = report(session, query, T0 + MONTH, most_rows=14)
+            assert figures(made.total) == figures(report(session, query, T0 + MONTH).total)
+            assert made.total.lines[Meter.INPUT_TOKENS].quantity == 70
+            with pytest.raises(InvalidArgument, match=r"more than 13 sums .* shorter periods") as caught:
+                report(session, query, T0 + MONTH, most_rows=13)
+        assert caught.value.field == "start"
+
+
 class TestPeriods:
     def test_hours_belong_to_the_period_in_which_they_start(self, database: Database, project: str) -> None:
         with database.write() as session:
@@ -226,16 +247,73 @@ class TestPeriods:
             assert days(kiritimati) == {("2026-03-01",): 10, ("2026-03-02",): 20}
             assert days(los_angeles) == {("2026-03-01",): 30}
 
-    @pytest.mark.parametrize(("zone", "is_noted"), [("Asia/Kolkata", True), ("Europe/Vienna", False)])
-    def test_a_zone_between_hours_is_noted(
-        self, database: Database, project: str, zone: str, *, is_noted: bool
+    @pytest.mark.parametrize(
+        ("zone", "bucket", "start", "end", "is_noted"),
+        [
+            ("Asia/Kolkata", Bucket.DAY, "2026-03-01T00:00:00Z", "2026-04-01T00:00:00Z", True),
+            ("Asia/Kolkata", Bucket.HOUR, "2026-03-01T00:00:00Z", "2026-04-01T00:00:00Z", True),
+            ("Asia/Kolkata", None, "2026-03-01T00:00:00Z", "2026-04-01T00:00:00Z", False),
+            ("Asia/Kolkata", None, "2026-03-01", "2026-04-01T00:00:00Z", True),
+            ("Asia/Kathmandu", None, "2026-03-01T00:00:00Z", "2026-03-02", True),
+            (
+                "Asia/Kathmandu",
+                Bucket.MONTH,
+                "2025-03",
+                "2025-04",
+                True,
+            ),  # nothing was charged, and the ends are cut
+            ("Asia/Kathmandu", Bucket.MONTH, "2025-03-01T00:00:00Z", "2025-04-01T00:00:00Z", False),
+            # Half an hour beside the hour in winter alone: no hour with a charge lies in two of its days.
+            ("Australia/Lord_Howe", Bucket.DAY, "2026-02", "2026-12", False),
+            ("Australia/Lord_Howe", None, "2026-02", "2026-08", True),
+            ("Europe/Vienna", Bucket.DAY, "2026-03", "2026-04", False),
+            ("UTC", Bucket.MONTH, "1970-01", "9998-12", False),
+        ],
+    )
+    def test_hours_that_lie_in_two_days_are_noted(
+        self,
+        database: Database,
+        project: str,
+        zone: str,
+        bucket: Bucket | None,
+        start: str,
+        end: str,
+        *,
+        is_noted: bool,
     ) -> None:
         """18:30 UTC is midnight in Kolkata: the hour from 18:00 on counts in the day that it starts in."""
+        where = parse_zone(zone)
+        period = parse_period(start, end, T0, where)
         with database.write() as session:
             generate(session, project, "r", prompt=10, output=0, at=T0.replace(hour=18, minute=45))
-            made = bill(session, bucket=Bucket.DAY, zone=ZoneInfo(zone))
-        assert list(made.groups) == [("2026-03-01",)]
+            made = bill(session, start=period.start, end=period.end, bucket=bucket, zone=where)
+        if bucket is Bucket.DAY:
+            assert [day for (day,) in made.groups] == ["2026-03-01" if "Howe" not in zone else "2026-03-02"]
         assert [zone in note for note in made.notes] == [True] * is_noted
+
+    def test_a_period_of_centuries_looks_at_the_hours_with_charges_alone(
+        self, database: Database, project: str
+    ) -> None:
+        asked: list[datetime | None] = []
+
+        class Watched(tzinfo):
+            def utcoffset(self, at: datetime | None) -> timedelta:
+                asked.append(at)
+                return timedelta(hours=5, minutes=30)
+
+            def tzname(self, _: datetime | None) -> str:
+                return "watched"
+
+            def dst(self, _: datetime | None) -> timedelta:
+                return timedelta(0)
+
+        start, end = datetime(1970, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, tzinfo=UTC)
+        with database.write() as session:
+            for number in range(3):
+                generate(session, project, f"r{number}", prompt=10, output=5, at=T0 + number * HOUR)
+            for bucket in (None, *Bucket):
+                bill(session, *Subject, start=start, end=end, bucket=bucket, zone=Watched())
+        assert len(asked) < 100
 
     def test_the_hour_that_comes_twice_is_two(self, database: Database, project: str) -> None:
         """In Vienna, 02:00 comes twice on 25 October 2026."""

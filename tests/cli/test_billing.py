@@ -13,6 +13,7 @@ from models.session import Database
 from tests.billing.rows import T0, add_cache, add_project, after, book, generate, write
 from tests.cli.running import done, headstart, refused
 
+STORAGE = 4096 * 100 * 10**9 // (3600 * 10**6)  # of the cache that is kept below
 PERIOD = ("--start", "2026-03-01T00:00:00Z", "--end", "2026-04-01T00:00:00Z")
 CACHE = "c" * 24
 
@@ -80,6 +81,8 @@ class TestReport:
         storage = 4096 * 100 * 10**9 // (3600 * 10**6)
         saved = 4096 * 100 - (409_600 + storage + 40_960)
         assert saved < 0
+        assert "1 hit, 99.7% read" in done("billing", "report", *PERIOD)
+        assert f"-0.000{-saved} " in done("billing", "report", *PERIOD)
         assert f"Caching cost more than it saved: 0.000{-saved} USD. Hits: 1. Token hit rate: 49.8%." in done(
             "billing", "report", *PERIOD
         )
@@ -108,10 +111,39 @@ class TestReport:
                 "amount_nano_usd": "40960",
                 "without_cache_nano_usd": "409600",
                 "amount_usd": "0.000040960",
+                "provisional_nano_usd": "0",
+                "entries": "1",
+                "group_hits": "1",
+                "group_hit_rate": "0.9966",
+                "group_saved_nano_usd": str(409_600 - 40_960 - 409_600 - STORAGE),
             }
         ]
+        assert [row["group_hit_rate"] for row in rows if not row["cache"]] == ["0.0", "0.0"]
+        (kept,) = [row for row in rows if row["meter"] == "cache_storage_token_seconds"]
+        assert (kept["provisional_nano_usd"], kept["entries"]) == (str(STORAGE), "0")  # nobody has posted it
         found = json.loads(done("billing", "report", *PERIOD, "--json"))
         assert sum(int(row["amount_nano_usd"]) for row in rows) == found["amountNanoUsd"]
+        assert sum(int(row["provisional_nano_usd"]) for row in rows) == found["provisionalNanoUsd"]
+
+    def test_notes_stand_below_a_table_and_beside_csv(self, owing: str) -> None:
+        for command in ("report", "caches"):
+            asked = (
+                "billing",
+                command,
+                "--start",
+                "2026-03-01",
+                "--end",
+                "2026-04",
+                "--time-zone",
+                "Asia/Kolkata",
+            )
+            told = headstart(*asked)
+            assert "an hour counts in the day in which it starts" in told.out.splitlines()[-2]
+            assert (told.err, "not over" in told.out.splitlines()[-1]) == ("", True)
+            told = headstart(*asked, "--format", "csv")
+            assert "Kolkata" not in told.out
+            assert told.err.count("\n") == 2
+            assert json.loads(done(*asked, "--format", "json"))["notes"] == told.err.splitlines()
 
     def test_shows_one_project(self, owing: str) -> None:
         for word in ("busy", owing):

@@ -1,8 +1,11 @@
 """`headstart billing caches`: the same as the API answers, as a table and as JSON."""
 
+import csv
 import json
+from io import StringIO
 
 import pytest
+from pydantic.alias_generators import to_camel
 
 from billing.prices import store
 from models.session import Database
@@ -61,7 +64,7 @@ def test_shows_the_greatest_loss_first(projects: tuple[str, str]) -> None:
             "0.004000000",
         ],
     ]
-    assert shown.endswith("Caches that cost more than they saved: 1 of 2, by 0.003020000 USD.\n")
+    assert "\nCaches that cost more than they saved: 1 of 2, by 0.003020000 USD.\n" in shown
 
 
 def test_prints_the_json_that_the_api_answers(projects: tuple[str, str]) -> None:
@@ -70,6 +73,16 @@ def test_prints_the_json_that_the_api_answers(projects: tuple[str, str]) -> None
     assert found["netNanoUsd"] == 980_000
     found = json.loads(done(*CACHES, "--project", "busy", "--json"))
     assert [each["hits"] for each in found["caches"]] == [40]
+
+
+def test_prints_csv_with_the_figures_of_the_json(projects: tuple[str, str]) -> None:
+    rows = list(csv.DictReader(StringIO(done(*CACHES, "--format", "csv"))))
+    found = json.loads(done(*CACHES, "--format", "json"))["caches"]
+    assert len(rows) == len(found) == 2
+    for row, cache in zip(rows, found, strict=True):
+        for column, text in row.items():
+            value = cache[to_camel(column)]
+            assert text == (str(value).lower() if isinstance(value, bool) else str(value))
 
 
 def test_cuts_no_figure_off_in_a_narrow_window(

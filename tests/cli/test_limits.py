@@ -48,6 +48,9 @@ class TestLimits:
         assert "There is no limit on key" in refused(
             "billing", "limits", "remove", "busy", "--key", "key_none"
         )
+        done("billing", "limits", "remove", "busy")
+        for more in ((), ("--key", "key_none")):
+            assert "project busy. " in refused("billing", "limits", "remove", "busy", *more)
 
     def test_what_was_spent_this_month_counts(self, database: Database, project: str) -> None:
         now = datetime.now(UTC)

@@ -38,7 +38,7 @@ from tests.billing.rows import (
 from tests.cli.pages import Page
 
 MAY = datetime(2026, 5, 1, tzinfo=UTC)
-EVIL = '"><script>alert(1)</script><img src=//evil.example/x onerror=alert(2)> $x^{$ ${{7*7}} 文件 \x07\x1b\u202e'
+EVIL = '"><script>alert(1)</script><img src=//evil.example/x onerror=alert(2)> $x^{$ ${{7*7}} 文件 שלום، (مرحبا) 👨\u200d👩\u200d👧 \x07\x1b\u202e'
 
 
 @pytest.fixture
@@ -278,6 +278,17 @@ class TestSafety:
         text = "".join(page.text)
         assert text.count(shown) == 4 + 1  # title, heading, two caches and a note
         assert "49" not in page.rows("caches")[0][1]
+        assert (
+            len(page.named("bdi")) > 4
+        )  # what is written from the right turns nothing round that stands beside it
+
+    def test_a_name_of_a_hundred_signs_is_whole(self, database: Database, project: str) -> None:
+        for sign in ("W", "文", "ש", "👩\u200d🚀", "\u0301", "<"):
+            name = (sign * 100)[:100]
+            rename(database, project, name)
+            page = Page(tables(made(database, project)))
+            assert "".join(page.text).count(name) == 4
+            assert page.rows("caches")[0][1].startswith(name)
 
     def test_a_huge_name_is_cut(self, database: Database, project: str) -> None:
         rename(database, project, "n" * 100_000)

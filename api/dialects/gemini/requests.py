@@ -10,6 +10,8 @@ from api.dialects.gemini.fields import EnumName, Int32, Repeated, Unsupported, W
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 StopSequence = Annotated[str, Field(min_length=1, max_length=1000)]
 
+MOST_CANDIDATES = 8  # of one prompt
+
 
 class ThinkingConfig(Wire):
     """The served models do not think: only the words for "not" are accepted."""
@@ -26,7 +28,7 @@ class GenerationConfig(Wire):
     max_output_tokens: Annotated[Int32, Field(ge=1)] | None = None
     stop_sequences: Annotated[Repeated[StopSequence], Field(max_length=5)] | None = None
     seed: Int32 | None = None
-    candidate_count: Annotated[Int32, Field(ge=1, le=8)] | None = None
+    candidate_count: Annotated[Int32, Field(ge=1, le=MOST_CANDIDATES)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     response_mime_type: Annotated[str | None, only("text/plain")] = None

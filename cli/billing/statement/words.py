@@ -14,6 +14,7 @@ NAMES = {
     Meter.OUTPUT_TOKENS: "Output",
 }
 _DIGITS_OF_ONE_USD = 10
+_JOINERS = "\u200c\u200d\u00a0"  # between letters of Persian and parts of one emoji; a space
 
 
 def about_usd(nano_usd: int) -> str:
@@ -80,8 +81,8 @@ def cache_label(made: Statement, cache_id: str, length: int) -> str:
 
 
 def shortened(text: str, length: int) -> str:
-    """Cut a text, and take out what cannot be shown."""
-    shown = "".join(sign if sign.isprintable() else "�" for sign in text)
+    """Cut a text, and take out what cannot be shown, or would turn what stands beside it round."""
+    shown = "".join(sign if sign.isprintable() or sign in _JOINERS else "�" for sign in text)
     return shown if len(shown) <= length else f"{shown[: length - 1]}…"
 
 

@@ -175,11 +175,26 @@ class TestReport:
         for query in (
             {"groupBy": "cache"},
             {"project": projects[0]},
+            {"start": "2026-02-01T00:00:00Z"},
+            {"end": "2026-03-09T00:00:00Z"},
+            {"timeZone": "Asia/Tokyo"},
             {"pageToken": token[:-2] + "AA"},
             {"pageToken": "é"},
         ):
             error = refusal(ask(server, key, **(WEEK | {"pageToken": token} | query)), 400)
             assert error["details"][0]["metadata"]["field"] == "pageToken"
+        # One instant is one, however it is written.
+        body(ask(server, key, **WEEK | {"start": "2026-03-01T01:00:00+01:00"}, pageToken=token))
+
+    def test_pages_up_to_now_go_on_while_time_does(self, server: Server, projects: tuple[str, str]) -> None:
+        key = server.add_key(None)
+        token = body(ask(server, key, pageSize="1"))["nextPageToken"]
+        server.clock.advance(1)
+        assert len(body(ask(server, key, pageToken=token))["groups"]) == 3
+        for query in ({"end": "2026-03-08"}, {"start": "2026-02"}):
+            refusal(ask(server, key, pageToken=token, **query), 400)
+        set_clock(server, T0 + timedelta(days=40))  # another month is another list
+        refusal(ask(server, key, pageToken=token), 400)
 
     def test_days_are_those_of_a_zone(self, server: Server, projects: tuple[str, str]) -> None:
         found = body(ask(server, server.add_key(None), groupBy="day", timeZone="Asia/Kolkata", **WEEK))
@@ -226,6 +241,9 @@ class TestBadInput:
             ({"start": "2026-03-02T00:00:00Z", "end": "2026-03-01T00:00:00Z"}, "start"),
             ({"start": "2030-01-01T00:00:00Z"}, "start"),
             ({"from": "2026-03-01T00:00:00Z"}, "from"),
+            ({"start": "0001-01-01T00:00:00Z", "timeZone": "America/New_York"}, "start"),
+            ({"end": "9999-12-31T23:59:59Z"}, "end"),
+            ({"end": "9999-12-31", "groupBy": "day"}, "end"),
             ({"project": "a\0b"}, "project"),
         ],
     )
@@ -235,6 +253,14 @@ class TestBadInput:
         error = refusal(ask(server, server.add_key(None), **query), 400)
         assert error["status"] == "INVALID_ARGUMENT"
         assert error["details"][0]["metadata"]["field"] == field
+
+    def test_refuses_to_read_for_long(
+        self, server: Server, projects: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("api.native.billing.MOST_ROWS", 2)
+        error = refusal(ask(server, server.add_key(None), **WEEK), 400)
+        assert "shorter periods" in error["message"]
+        assert error["details"][0]["metadata"]["field"] == "start"
 
     def test_refuses_a_parameter_given_twice(self, server: Server) -> None:
         with server.client(server.add_key(None)) as client:

@@ -125,7 +125,13 @@ class TestReport:
     ) -> None:
         key = server.add_key(None)
         token = body(ask(server, key, **WEEK, pageSize="1"))["nextPageToken"]
-        for query in ({"project": projects[0]}, {"pageToken": token[:-2] + "AA"}):
+        for query in (
+            {"project": projects[0]},
+            {"start": "2026-02-01T00:00:00Z"},
+            {"end": "2026-03-09T00:00:00Z"},
+            {"timeZone": "Asia/Tokyo"},
+            {"pageToken": token[:-2] + "AA"},
+        ):
             error = refusal(ask(server, key, **(WEEK | {"pageToken": token} | query)), 400)
             assert error["details"][0]["metadata"]["field"] == "pageToken"
         with server.client(key) as client:
@@ -152,6 +158,8 @@ class TestReport:
     [
         ({"start": "yesterday"}, "start"),
         ({"start": "2026-03-01T00:30:00Z"}, "start"),
+        ({"start": "1969-12-31T23:00:00Z"}, "start"),
+        ({"end": "9999-12-31T23:59:59Z"}, "end"),
         ({"timeZone": "Mars"}, "timeZone"),
         ({"groupBy": "cache"}, "groupBy"),
         ({"pageSize": "0"}, "pageSize"),
@@ -164,3 +172,18 @@ def test_names_the_field_of_bad_input(server: Server, query: dict[str, str], fie
     error = refusal(ask(server, server.add_key(None), **query), 400)
     assert error["status"] == "INVALID_ARGUMENT"
     assert error["details"][0]["metadata"]["field"] == field
+
+
+def test_refuses_to_read_for_long(
+    server: Server, projects: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.native.cache_report.MOST_ROWS", 2)
+    assert "shorter periods" in refusal(ask(server, server.add_key(None), **WEEK), 400)["message"]
+
+
+def test_notes_an_hour_that_lies_in_two_days(server: Server, projects: tuple[str, str]) -> None:
+    key = server.add_key(None)
+    found = body(ask(server, key, start="2026-03-01", timeZone="Asia/Kolkata"))
+    assert "an hour counts in the day in which it starts" in found["notes"][0]
+    found = body(ask(server, key, start="2026-03-01", timeZone="Europe/Vienna"))
+    assert not any("Vienna" in note for note in found["notes"])

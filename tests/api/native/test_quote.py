@@ -1,7 +1,8 @@
-"""A quote over HTTP: the later bill to the nano, from the body of the create that makes the cache."""
+"""A quote over HTTP, from the body of the create that makes the cache: the later bill to the nano for the seconds lived, and never less."""
 
 from collections.abc import Sequence
 from datetime import timedelta
+from math import ceil
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ from billing.price_book import load_price_book
 from billing.prices import load_prices, store
 from billing.quote import Plan, quote
 from billing.quote_json import quote_json
+from billing.rating import seconds_between, whole_second
 from billing.report import Query, Subject, report
 from billing.report_json import sums_json
 from models.api_key import Scope
@@ -119,15 +121,34 @@ class TestIsTheLaterBill:
             ttl=ttl, expectedHits=hits, suffixTokens=self.suffix_tokens(server), outputTokens=OUTPUT_TOKENS
         )
         promised = quoted(server, body)
+        server.clock.advance(0.5)  # it is made later than it was quoted, in the same second
         cache = create(http, body)
-        start, life = server.clock.now(), float(ttl.removesuffix("s"))
+        start, life = server.clock.now(), promised["seconds"]
+        assert life == ceil(float(ttl.removesuffix("s")))
         for number in range(hits):
             gone = (server.clock.now() - start).total_seconds()
             server.clock.advance(number * life / hits - gone)
             assert hit(http, cache) == promised["suffixTokens"]
         server.clock.advance(life)
         assert billed(server, cache) == promised["meters"]
-        assert promised["end"] == cache["expireTime"]
+
+    def test_is_never_less_however_seconds_are_cut(self, server: Server, http: httpx.Client) -> None:
+        """A life of 1.5 seconds has one whole second or two, by the instant at which it begins."""
+        gaps = set()
+        for ttl, late in [("1.5s", 0), ("1.5s", 0.5), ("0.5s", 0.25), ("0.5s", 0.75), ("2s", 0.75)]:
+            body = content(ttl=ttl, expectedHits=0)
+            promised = quoted(server, body)
+            server.clock.advance(late)
+            cache = create(http, body)
+            with server.state.database.read() as session:
+                segment = session.get_one(StorageSegment, cache["name"].removeprefix("cachedContents/"))
+            lived = seconds_between(whole_second(segment.started_at), whole_second(segment.ends_at))
+            written, kept, *_ = billed(server, cache)
+            assert written == promised["meters"][0]
+            assert kept["quantity"] == lived * promised["tokenCount"]
+            assert kept["amountNanoUsd"] <= promised["meters"][1]["amountNanoUsd"]
+            gaps.add(promised["seconds"] - lived)
+        assert gaps == {0, 1}
 
     @pytest.mark.parametrize("ends_by", ["delete", "patch"])
     def test_for_the_seconds_that_it_really_lived(
@@ -307,6 +328,19 @@ class TestRefusals:
             ({"suffixTokens": -1}, 400, "INVALID_ARGUMENT", "suffix_tokens"),
             ({"outputTokens": 2**31}, 400, "INVALID_ARGUMENT", "output_tokens"),
             ({"hits": 5}, 400, "INVALID_ARGUMENT", "hits"),
+            # The model takes prompts of 399 tokens in a context of 400.
+            (
+                {"contents": None, "tokenCount": 100, "suffixTokens": 300},
+                400,
+                "INPUT_TOO_LARGE",
+                "suffix_tokens",
+            ),
+            ({"suffixTokens": 5000}, 400, "INPUT_TOO_LARGE", "suffix_tokens"),
+            ({"outputTokens": 5000}, 400, "INVALID_ARGUMENT", "output_tokens"),
+            (
+                {"contents": None, "tokenCount": 100, "suffixTokens": 298, "outputTokens": 17},
+                *(400, "INVALID_ARGUMENT", "output_tokens"),
+            ),
         ],
     )
     def test_name_the_field(
@@ -316,6 +350,11 @@ class TestRefusals:
         assert error["details"][0]["reason"] == reason
         if named is not None:
             assert field(error) == named
+
+    def test_the_largest_hit_is_quoted(self, server: Server) -> None:
+        """What is left of the context is the answer's, in each of up to eight candidates."""
+        largest = {"contents": None, "tokenCount": 100, "suffixTokens": 298, "outputTokens": 2 * 8}
+        assert quoted(server, content(**largest))["outputTokens"] == 16
 
     def test_say_what_a_create_says(self, server: Server, http: httpx.Client) -> None:
         for fields in (
