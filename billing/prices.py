@@ -4,7 +4,7 @@ Stored prices that are in force never change, so a bill, once given, can be give
 an end that is yet to come.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -80,7 +80,7 @@ def store(session: Session, book: PriceBook, until: datetime) -> None:
     Raises PriceBookInvalid for whatever would change a bill already given: what held up to `until`, or up to the last instant
     in the books, where the clock was set back behind it, stays (`price_history`). Prices to come may be changed freely.
     """
-    until = max(until, *_newest_instants(session, until))
+    until = max(until, newest_usage(session, until) or until, newest_accrual(session) or until)
     wanted = {price.key: price for price in with_project_ids(session, book).prices}
     stored = {price.key: row for row in rows.list_prices(session) for price in [_price(row)]}
     check_history(book.source, map(_price, stored.values()), wanted.values(), until)
@@ -124,12 +124,6 @@ def _project_id(session: Session, book: PriceBook, id_or_name: str) -> str:
             f"Price book {book.source}: there is no project {id_or_name!r}; `headstart projects list` shows those there are.",
             field="project",
         ) from error
-
-
-def _newest_instants(session: Session, otherwise: datetime) -> Iterator[datetime]:
-    """At which something was accepted or charged last."""
-    for newest in (newest_usage(session), newest_accrual(session)):
-        yield otherwise if newest is None else newest
 
 
 def _price(row: rows.Price) -> Price:

@@ -144,14 +144,15 @@ def last_use(session: Session, cache_id: str) -> datetime | None:
     return at
 
 
-def newest_usage(session: Session) -> datetime | None:
-    """The last instant at which a request was accepted or ended; None where there was none."""
-    ended = select(
-        func.max(Usage.occurred_at).label("at")
-    )  # of a request, that is not before it was accepted
-    begun = select(func.max(Usage.created_at).label("at")).where(Usage.state == UsageState.RESERVED)
-    at: datetime | None = session.scalars(select(func.max(union_all(ended, begun).subquery().c["at"]))).one()
-    return at
+def newest_usage(session: Session, after: datetime) -> datetime | None:
+    """The last instant at which a request was accepted, where that is after another one; None where none was."""
+    # It was not accepted after it ended, and there is an index of that.
+    ended = select(func.max(Usage.created_at).label("at")).where(Usage.occurred_at > after)
+    runs = select(func.max(Usage.created_at).label("at")).where(Usage.state == UsageState.RESERVED)
+    newest: datetime | None = session.scalars(
+        select(func.max(union_all(ended, runs).subquery().c["at"]))
+    ).one()
+    return newest if newest is not None and newest > after else None
 
 
 def finalise(
