@@ -2,9 +2,10 @@
 
 PYTHON ?= python3
 BIN    := .venv/bin
+PYTEST  = OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help init postgresql demo serve test format-check lint types contracts unit bench conformance format constraints clean
+.PHONY: help init postgresql demo serve test format-check lint types contracts unit long bench conformance format constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -21,7 +22,7 @@ demo: init ## see it work: cold against cached, with answers and a bill that add
 serve: init ## start the server on 127.0.0.1:8080 and print a snippet to paste
 	@$(BIN)/headstart serve
 
-test: init postgresql ## what CI runs: format, lint, types, import contracts, tests
+test: init postgresql ## format, lint, types, import contracts, tests (CI runs this, `make long` and `make conformance`)
 	@$(MAKE) --no-print-directory -j2 --output-sync=line format-check lint types contracts
 	@$(MAKE) --no-print-directory unit
 
@@ -38,7 +39,10 @@ contracts: init ## who may import whom
 	$(BIN)/lint-imports
 
 unit: init postgresql ## the tests alone; one file: .venv/bin/pytest tests/billing/test_rating.py
-	OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not long"
+
+long: init postgresql ## the tests that take long: kills at every moment, crowds, the demo, the README's examples
+	$(PYTEST) -m long
 
 conformance: init ## every version of the stock clients against a whole server; see docs/conformance.md
 	@$(BIN)/python scripts/conformance_environments.py

@@ -236,5 +236,5 @@ def test_any_history(
     ):
         history: type[History] = type("HistoryHere", (History,), {"server": server, "stranger": stranger})
         run_state_machine_as_test(
-            history, settings=fuzzing(max_examples=12, stateful_step_count=30, deadline=None)
+            history, settings=fuzzing(max_examples=8, stateful_step_count=25, deadline=None)
         )

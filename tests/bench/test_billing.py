@@ -100,6 +100,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments)
 
 
+@pytest.mark.long
 def test_the_command_prints_what_it_has_seen() -> None:
     result = run("--lives", "60", "--stored", "4", "--seed", "5")
     assert result.exit_code == 0, result.output
@@ -110,6 +111,7 @@ def test_the_command_prints_what_it_has_seen() -> None:
         assert figures["lifecycles_per_s"] > 0
 
 
+@pytest.mark.long
 def test_without_postgresql_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "find_programs", lambda: None)
     result = run("--lives", "2", "--stored", "1")

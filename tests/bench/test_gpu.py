@@ -24,6 +24,7 @@ CPU = torch.device("cpu")
 TINY = TINY_SHAPES["tiny"]
 
 
+@pytest.mark.long
 def test_the_script_needs_torch_and_transformers_alone(tmp_path: Path) -> None:
     """GPU machines have no database, and none of the API's libraries."""
     for name in ("sqlalchemy", "pydantic", "pydantic_settings", "fastapi", "alembic"):

@@ -103,7 +103,7 @@ load_file = Residence._load_file
         (tree_module, "_agreeing_blocks", _by_key_alone),
         (compaction, "append_segment", _copy_nothing),
         (KeptFiles, "discard", _keep_the_file),
-        (KeptHost, "_may_leave", _may_leave_the_only_copy),
+        pytest.param(KeptHost, "_may_leave", _may_leave_the_only_copy, marks=pytest.mark.long),
         (Residence, "_load_file", _say_it_is_there),
         (PrefixTree, "_divide", _leave_out_the_upper),
     ],

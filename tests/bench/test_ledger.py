@@ -71,6 +71,7 @@ def test_an_hour_of_live_caches_is_posted_once(empty: Database) -> None:
     assert (accrued.entries, accrued.entries_again, accrued.wrong) == (120, 0, [])
 
 
+@pytest.mark.long
 def test_the_command_prints_its_figures() -> None:
     result = run("--rows", "10000", "--caches", "100")
     assert result.exit_code == 0, result.output

@@ -99,6 +99,7 @@ def test_two_caches_that_begin_alike(ours: Remote, workload: Workload) -> None:
     assert sharing.figures(measured)["kv_ratio"] == measured.kv_bytes / measured.distinct_bytes
 
 
+@pytest.mark.long
 def test_streams_while_a_prefix_is_created(ours: Remote, workload: Workload) -> None:
     ticks: list[str] = []
     measured = stall.measure(ours, workload, PLAN, ticks.append)
@@ -112,6 +113,7 @@ def test_streams_while_a_prefix_is_created(ours: Remote, workload: Workload) -> 
     assert None not in stall.figures(measured).values()
 
 
+@pytest.mark.long
 def test_what_was_kept_is_there_after_a_new_start(
     folder: Path, workload: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +154,7 @@ def test_peers_are_chosen_among_those_that_are_there(monkeypatch: pytest.MonkeyP
         choose_peers("nobody")
 
 
+@pytest.mark.long
 def test_over_http(folder: Path, workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADSTART_MODEL", str(folder))
     monkeypatch.setenv("HEADSTART_ARENA_BYTES", str(64 << 20))

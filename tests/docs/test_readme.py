@@ -24,6 +24,7 @@ def test_the_quickstart_is_short() -> None:
     assert len(quickstart().splitlines()) <= 20
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)  # a minute or so where nothing else runs
 def test_the_quickstart_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)

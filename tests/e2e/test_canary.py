@@ -177,7 +177,7 @@ def logged(server: Server, canary: Canary) -> list[bytes]:
     return [form for form in canary.forms() if form in written]
 
 
-@pytest.mark.parametrize("level", ["info", "debug"])
+@pytest.mark.parametrize("level", ["info", pytest.param("debug", marks=pytest.mark.long)])
 def test_no_file_and_no_log_has_what_has_ended(home: Home, level: str) -> None:
     server = home.start(automatic_reuse=True, log_level=level, prefill_chunk_tokens=256)
     customer = home.customer(server)
@@ -214,6 +214,7 @@ def assert_gone(home: Home, forms: list[bytes]) -> None:
     wait_until(lambda: not home.traces(*forms), "it is gone from disk", MINUTE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", [delete, expire])
 def test_nor_has_a_start_after_a_kill_in_that_very_moment(
     home: Home, end: Callable[[Customer, str], None]

@@ -4,6 +4,8 @@ import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from models.usage import UsageState
 from tests.e2e.books import quantities
 from tests.e2e.churn import QUESTION, Client
@@ -17,6 +19,7 @@ SECONDS, MOST_SECONDS = 4, 60
 REFUSALS = {"CACHE_DELETED", "CACHE_EXPIRED", "CACHE_QUOTA", "ARENA_FULL"}
 
 
+@pytest.mark.long
 def test_every_client_sees_its_own_caches_and_each_token_is_owed_once(home: Home) -> None:
     # Room for a few caches and a few requests.
     server = home.start(

@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import pytest
 from google.genai import types
 
 from models.cache import CacheState
@@ -18,6 +19,7 @@ CLIENTS = 32
 TOKENS = 6
 
 
+@pytest.mark.long
 def test_each_of_many_clients_gets_its_own_right_answer(customer: Customer, shared: Shared) -> None:
     held_before = shared.ballast.held_tokens()
     text = document(45, "a crowd")

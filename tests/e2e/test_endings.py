@@ -25,6 +25,7 @@ def delete(customer: Customer, name: str) -> None:
     customer.delete(name)
 
 
+@pytest.mark.long
 @pytest.mark.trap("T37")
 @pytest.mark.parametrize(
     ("end", "state", "reason"),

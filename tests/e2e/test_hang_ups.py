@@ -3,6 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
+import pytest
+
 from models.cache import Cache, CacheState
 from models.usage import Usage, UsageState
 from tests.e2e.books import Books, quantities
@@ -93,6 +95,7 @@ def test_a_cache_that_nobody_waits_for_is_not_built(customer: Customer, books: B
     assert books.proven_bill(customer.address, customer.key)["amountNanoUsd"] == 0
 
 
+@pytest.mark.long
 def test_others_do_not_notice(customer: Customer, books: Books) -> None:
     name = customer.create(document(200, "a bystander"))["name"]
     alone = customer.ask("Is somebody there?", name, tokens=150)

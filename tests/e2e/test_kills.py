@@ -53,6 +53,7 @@ def kept(stage: Stage) -> str:
     return stage.truth.created(stage.customer.create(TEXT, ttl="86400s"))
 
 
+@pytest.mark.long
 def test_a_create_leaves_a_whole_cache_or_nothing_of_one(stage: Stage) -> None:
     body = stage.customer.cache_body(TEXT)
 
@@ -110,6 +111,7 @@ def test_a_create_leaves_a_whole_cache_or_nothing_of_one(stage: Stage) -> None:
     stage.check()
 
 
+@pytest.mark.long
 def test_a_generation_is_owed_whole_or_not_at_all(stage: Stage, kept: str) -> None:
     chunks: list[dict[str, Any]] = []
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 
+import pytest
+
 from tests.e2e.customer import Customer, document, reason_of
 from tests.e2e.processes import wait_until
 
@@ -57,6 +59,7 @@ def churning(churn: Churn) -> Iterator[None]:
     assert all(each.result() for each in running)
 
 
+@pytest.mark.long
 def test_listings_show_what_stays_once_and_end_while_caches_come_and_go(customer: Customer) -> None:
     churn = Churn(customer)
     kept: list[str] = []

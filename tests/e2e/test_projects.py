@@ -61,6 +61,7 @@ def load(customer: Customer) -> Iterator[list[int]]:
             is_over.set()
 
 
+@pytest.mark.long
 @pytest.mark.trap("T20")
 def test_with_the_others_load_and_without_it_answers_and_explicit_counts_are_the_same(
     reusing: Shared,

@@ -121,6 +121,7 @@ def test_what_is_damaged_on_disk_is_computed_again_and_costs_nothing(home: Home)
     assert again.terminate() == 0
 
 
+@pytest.mark.long
 def test_what_is_asked_for_is_rebuilt_first_also_for_who_cannot_wait(home: Home) -> None:
     server = home.start(kv_disk_bytes=0)
     customer, project_id = home.customer(server), home.books.project_id("default")
@@ -196,6 +197,7 @@ def test_an_answer_that_was_cut_off_by_a_kill_is_not_owed(home: Home) -> None:
     assert again.terminate() == 0
 
 
+@pytest.mark.long
 def test_a_kill_in_the_midst_of_a_create_leaves_all_of_a_cache_or_nothing(home: Home) -> None:
     slow = {"prefill_chunk_tokens": 2}
     server = home.start(**slow)

@@ -15,6 +15,7 @@ def database(migrated_sqlite: Database) -> Database:
     return migrated_sqlite
 
 
+@pytest.mark.long
 def test_the_sample_is_current_and_its_books_agree(database: Database) -> None:
     page = sample_page(database)
     assert page == SAMPLE.read_text(encoding="utf-8"), "run .venv/bin/python scripts/sample_statement.py"

@@ -49,6 +49,7 @@ def running_demo(folder: Path, command: Sequence[str] = COMMAND) -> "Iterator[su
         demo.communicate()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(LONGEST_SECONDS + 60)
 def test_the_demo_shows_what_it_promises(tmp_path: Path) -> None:
     document = tmp_path / "part.txt"
@@ -74,6 +75,7 @@ def test_its_document_is_long_and_leaves_room_for_answers() -> None:
     assert 4000 < len(prefix.token_ids) < 7800
 
 
+@pytest.mark.long
 def test_a_demo_that_is_told_to_stop_takes_its_server_along(tmp_path: Path) -> None:
     with running_demo(tmp_path) as demo:
         pid_file = wait_for(lambda: next(tmp_path.glob("headstart-demo-*/data/pid"), None))

@@ -186,6 +186,7 @@ def test_the_built_in_model_answers_as_transformers_does(
     assert_answers_alike(built_in, hits, [built_in.ask(hits[0].prompt, max_output_tokens=8)])
 
 
+@pytest.mark.long
 def test_the_built_in_model_at_the_borders_of_blocks_eight_requests_at_once(
     built_in: Driver, built_in_format: PromptFormat
 ) -> None:
