@@ -241,9 +241,13 @@ class Scheduler:
         is_answered = sequence in self._running and ending in (Ending.STOP, Ending.MAX_TOKENS)
         if sequence in self._running:
             self._running.remove(sequence)
-        for build in self._builds.values():
+        for build in list(self._builds.values()):
             if sequence in build.followers:
                 build.followers.remove(sequence)
+                if (
+                    build.is_dropped and not build.followers
+                ):  # its cache has ended, and now nobody waits for it
+                    self._abandon(build, Ending.CANCELLED, None, end=None)
         if is_answered:
             self._leaving.append(sequence)
         else:

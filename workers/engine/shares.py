@@ -15,8 +15,8 @@ _BURST_CHUNKS = 3
 class Shares:
     """Divides the prefill of each step, at most one chunk, among a build and the prompts. Called on the engine thread only.
 
-    Beside answers a step carries what its pace allows. Questions, prompts of at most a block, may go beyond that for some
-    steps: many at once cost answers a few long steps, where paced they would be many. What they take beyond the pace must be
+    Beside answers a step carries what its pace allows. Questions, prompts of which at most a block is missing, may go beyond
+    that for some steps: many at once cost answers a few long steps, where paced they would be many. What they take beyond the pace must be
     left unused by later steps before they may again, so that questions without end are paced like everything else.
     """
 
@@ -33,8 +33,8 @@ class Shares:
     ) -> list[tuple[Build | Sequence, Row]]:
         """Rows of at most one chunk together, one an item.
 
-        prompts: that have room, in the order of admission. is_awaited: whether somebody waits for the build; one that nobody
-        waits for stands back at least every other step for whoever runs. Build and prompts go first in turn, and whoever is
+        prompts: that have room, in the order of admission. is_awaited: whether somebody waits for the build, or for KV that
+        it may bring; one that nobody waits for stands back at least every other step for whoever runs. Build and prompts go first in turn, and whoever is
         first is certain of half of what the pace allows.
         """
         if self._is_rebuilding and not is_awaited and (prompts or decode_count):

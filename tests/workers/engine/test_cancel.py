@@ -173,3 +173,22 @@ def test_anything_at_every_step(drive: Drive, name: str) -> None:
         assert (again.ending, hit.ending) == (Ending.BUILT, Ending.MAX_TOKENS)
         assert hit.tokens == expected["follower"][0]
         driver.close()
+
+
+def test_the_last_who_waits_for_a_cache_that_has_ended(drive: Drive) -> None:
+    """Its build goes on for who asked before it ended, and for nobody else."""
+    driver, tokens = drive(), random_tokens(3000, seed=1)
+    with driver.standing_still():
+        build = driver.start_build("cache", tokens)
+        asked = [driver.ask([n], "cache", request_id=f"waits {n}") for n in (1, 2)]
+        driver.at_step(0, lambda: driver.drop("cache"))
+        driver.at_step(2, lambda: driver.engine.cancel("waits 1"))
+        driver.at_step(4, lambda: driver.engine.cancel("waits 2"))
+    assert [each.outcome for each in (*asked, build)] == [CANCELLED] * 3
+    assert driver.engine.counters.prefill_tokens == 5 * 100
+    assert (
+        driver.call(
+            lambda: driver.engine._tree.match(driver.engine._tree.top(NAMESPACE), tuple(tokens)).node.end
+        )
+        == 0
+    )

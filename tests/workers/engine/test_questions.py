@@ -1,4 +1,4 @@
-"""Questions, prompts of at most a block: computed together when they come together, and paced when they come without end."""
+"""Questions, prompts of which at most a block is missing: computed together when they come together, and paced when they come without end."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -90,6 +90,22 @@ def test_without_end_they_are_paced_and_a_build_keeps_its_share(
     assert max(chunks[40:]) <= _PACED
     assert max(builds) <= _PACED
     assert sum(builds[40:80]) >= 40 * _PACED // 4
+
+
+@pytest.mark.usefixtures("paced")
+@pytest.mark.parametrize("is_beside_a_build", [False, True])
+def test_without_end_a_document_is_computed_all_the_same(drive: Drive, *, is_beside_a_build: bool) -> None:
+    driver = drive(prefill_chunk_tokens=_CHUNK, blocks=300)
+    ask = without_end(driver, 30, 6, 140)
+    running = driver.ask([1, 2], max_output_tokens=150, on_token=ask)
+    if is_beside_a_build:
+        driver.start_build("beside", random_tokens(9000, seed=1))
+    document = driver.ask(random_tokens(120 * _PACED // 4, seed=2), max_output_tokens=1)
+    assert document.ending is Ending.MAX_TOKENS
+    assert not running.ended.is_set(), "it came in its own time, not when the questions had ended"
+    assert running.ending is Ending.STOP
+    if is_beside_a_build:
+        driver.drop("beside")
 
 
 @pytest.mark.usefixtures("paced")
