@@ -11,7 +11,6 @@ branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 
 _UNPOSTED = sa.text("state = 'FINAL' AND NOT is_posted")
-_CORRECTS = sa.text("corrects_id IS NOT NULL")
 _ENTRY_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 _CHARGE = "kind IN ('USAGE', 'CORRECTION')"
 # What the database refuses, whoever asks: (table, operation, condition).
@@ -21,8 +20,6 @@ _FROZEN = (
     ("billing_periods", "UPDATE", "OLD.state = 'CLOSED'"),
     ("billing_periods", "DELETE", "OLD.state = 'CLOSED'"),
 )
-# SQLite's REPLACE tells those of what it removes only on connections that ask for that.
-_IS_THERE = "EXISTS (SELECT 1 FROM ledger_entries WHERE id = NEW.id)"
 
 
 def upgrade() -> None:
@@ -49,7 +46,7 @@ def downgrade() -> None:
         op.drop_table(table)
     if _is_postgresql():
         op.execute("DROP FUNCTION headstart_refuse()")
-    op.drop_index("ix_storage_segments_unposted", "storage_segments")
+    op.drop_index("ix_storage_segments_accrued_until_ends_at", "storage_segments")
     with op.batch_alter_table("storage_segments") as segments:
         segments.drop_constraint(op.f("fk_storage_segments_key_id_api_keys"), type_="foreignkey")
         segments.drop_constraint(op.f("ck_storage_segments_accrued_within"), type_="check")
@@ -128,11 +125,7 @@ def _extend_segments() -> None:
             "accrued_until >= started_at AND accrued_until <= ends_at",
         )
     op.create_index(
-        "ix_storage_segments_unposted",
-        "storage_segments",
-        ["accrued_until", "cache_id"],
-        sqlite_where=sa.text("accrued_until < ends_at"),
-        postgresql_where=sa.text("accrued_until < ends_at"),
+        "ix_storage_segments_accrued_until_ends_at", "storage_segments", ["accrued_until", "ends_at"]
     )
 
 
@@ -218,13 +211,6 @@ def _create_ledger() -> None:
     )
     op.create_index("ix_ledger_entries_project_id_hour", "ledger_entries", ["project_id", "hour"])
     op.create_index("ix_ledger_entries_period_project_id", "ledger_entries", ["period", "project_id"])
-    op.create_index(
-        "ix_ledger_entries_corrects_id",
-        "ledger_entries",
-        ["corrects_id"],
-        sqlite_where=_CORRECTS,
-        postgresql_where=_CORRECTS,
-    )
     op.create_table(
         "ledger_hours",
         sa.Column("hour", sa.DateTime(timezone=True), nullable=False),
@@ -258,27 +244,23 @@ def _freeze() -> None:
             "$$ BEGIN RAISE EXCEPTION 'what is on the books stays as it is: %', TG_TABLE_NAME; END $$"
         )
     for table, operation, condition in _FROZEN:
+        name = f"{table}_refuse_{operation.lower()}"
         if _is_postgresql():
             op.execute(
-                f"CREATE TRIGGER {table}_refuse_{operation.lower()} BEFORE {operation} ON {table} FOR EACH ROW "
-                f"WHEN ({condition}) EXECUTE FUNCTION headstart_refuse()"
+                f"CREATE TRIGGER {name} BEFORE {operation} ON {table} FOR EACH ROW WHEN ({condition}) "
+                "EXECUTE FUNCTION headstart_refuse()"
             )
         else:
-            _freeze_on_sqlite(table, operation, condition)
-    if not _is_postgresql():
-        _freeze_on_sqlite("ledger_entries", "INSERT", _IS_THERE)
-        return
-    for table in ("ledger_entries", "billing_periods"):
-        op.execute(
-            f"CREATE TRIGGER {table}_refuse_truncate BEFORE TRUNCATE ON {table} EXECUTE FUNCTION headstart_refuse()"
-        )
-
-
-def _freeze_on_sqlite(table: str, operation: str, condition: str) -> None:
-    op.execute(
-        f"CREATE TRIGGER {table}_refuse_{operation.lower()} BEFORE {operation} ON {table} WHEN {condition} "
-        f"BEGIN SELECT RAISE(ABORT, 'what is on the books stays as it is: {table}'); END"
-    )
+            op.execute(
+                f"CREATE TRIGGER {name} BEFORE {operation} ON {table} WHEN {condition} "
+                f"BEGIN SELECT RAISE(ABORT, 'what is on the books stays as it is: {table}'); END"
+            )
+    if _is_postgresql():
+        for table in ("ledger_entries", "billing_periods"):
+            op.execute(
+                f"CREATE TRIGGER {table}_refuse_truncate BEFORE TRUNCATE ON {table} "
+                "EXECUTE FUNCTION headstart_refuse()"
+            )
 
 
 def _is_postgresql() -> bool:
