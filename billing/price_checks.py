@@ -73,10 +73,11 @@ def _timelines(prices: Sequence[Price]) -> Iterator[tuple[Meter, Sequence[Span]]
 
 
 def _payers(prices: Sequence[Price]) -> list[tuple[str, str]]:
-    """Every project and model that a price names, each with each."""
-    projects = {price.project_id for price in prices} | {ANY}
+    """Every project and model that pays otherwise than its project does for any model, and than everybody does for its model."""
     models = {price.model for price in prices} | {ANY}
-    return sorted(product(projects, models))
+    for_any_model = {price.project_id for price in prices if price.model == ANY} | {ANY}
+    named = {(price.project_id, price.model) for price in prices}
+    return sorted(named | set(product(for_any_model, models)))
 
 
 def _meet(one: Span, other: Span) -> bool:

@@ -131,7 +131,7 @@ class Report:
             )
         if self.total.provisional_nano_usd:
             notes.append(
-                f"{self.total.provisional_nano_usd} nano-USD are storage of hours that are not over; it is posted then."
+                f"{self.total.provisional_nano_usd} nano-USD are storage that is not posted yet; a server posts it when its hour is over."
             )
         return notes
 

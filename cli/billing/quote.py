@@ -132,7 +132,9 @@ def _read(file: Path) -> str:
 def _print(made: dict[str, Any]) -> None:
     title = f"{made['model']}: {made['tokenCount']:,} tokens kept for {made['seconds']:,} seconds, hit {made['hits']:,} times"
     print_table(title, ("meter", "quantity", "USD", "USD without a cache"), _rows(made), numbers=3)
-    typer.echo("The bill is this for the seconds that the cache lives, and never more.")
+    typer.echo(
+        "The bill is this for the seconds that the cache lives, and never more unless it is extended or a price changes."
+    )
     saved = made["savedNanoUsd"]
     verb = "saves" if saved >= 0 else "costs more than it saves:"
     typer.echo(f"The cache {verb} {usd(abs(saved))} USD.")

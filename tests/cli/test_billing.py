@@ -139,7 +139,7 @@ class TestReport:
             )
             told = headstart(*asked)
             assert "an hour counts in the day in which it starts" in told.out.splitlines()[-2]
-            assert (told.err, "not over" in told.out.splitlines()[-1]) == ("", True)
+            assert (told.err, "not posted yet" in told.out.splitlines()[-1]) == ("", True)
             told = headstart(*asked, "--format", "csv")
             assert "Kolkata" not in told.out
             assert told.err.count("\n") == 2

@@ -160,7 +160,7 @@ class TestFigures:
 
     def test_storage_that_is_not_posted_is_noted(self, database: Database, project: str) -> None:
         page = Page(tables(made(database, project, now=after(3600 + 60))))
-        assert "nano-USD are storage of hours that are not over" in "".join(page.text)
+        assert "nano-USD are storage that is not posted yet" in "".join(page.text)
 
     def test_what_is_billed_elsewhere_leads_from_charged_to_billed(
         self, database: Database, project: str
