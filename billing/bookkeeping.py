@@ -13,6 +13,7 @@ from models.ledger_entry import newest_settled_id
 from models.ledger_hour import roll_up, watermark
 from models.session import Database
 from models.storage_segment import Place
+from models.usage import find_unposted
 
 # While the database works on one unit, another is computed.
 _UNITS_AT_ONCE = 2
@@ -43,7 +44,10 @@ def post_due(
     def accrue_next(session: Session, after: Place | None) -> Unit[Place | None]:
         return accrue(session, instant(session, clock), after)
 
-    passed_over = in_units(database, "", charge, is_stopping)
+    # Looked for first: it is there only in a database from before the ledger, and nobody waits for who reads.
+    with database.read() as session:
+        is_owed = find_unposted(session) is not None
+    passed_over = in_units(database, "", charge, is_stopping) if is_owed else {}
     at_once = 1 if database.has_one_writer else _UNITS_AT_ONCE
     with ThreadPoolExecutor(at_once, "accrual") as pool:
         for future in [

@@ -152,7 +152,7 @@ def _is_same(entry: LedgerEntry, charge: Charge) -> bool:
 def _conflict(entry: LedgerEntry, charge: Charge) -> LedgerConflict:
     return LedgerConflict(
         f"Ledger entry {entry.id} ({entry.dedupe_key}) holds {entry.quantity} for {entry.amount_nano_usd} nano-USD, and "
-        f"the same event is now charged {charge.quantity} for {charge.amount_nano_usd}. Nothing was posted. Run "
+        f"the same event is now charged {charge.quantity} for {charge.amount_nano_usd}. It was not posted again. Run "
         "`headstart billing verify`.",
         metadata={"entry": str(entry.id)},
     )

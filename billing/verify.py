@@ -47,7 +47,8 @@ class Finding:
     what: str
 
 
-_Look = Callable[[], Iterable[Finding]]
+# One thing to look for, named for who waits for it.
+Look = tuple[str, Callable[[Session], Iterable[Finding]]]
 
 
 def verify(
@@ -56,30 +57,49 @@ def verify(
     since: datetime = EVER,
     progress: Progress = lambda _what, _fraction: None,
 ) -> Iterator[Finding]:
-    """Look for whatever does not agree, one check after the other.
+    """Look for whatever does not agree, one look after the other.
 
     since: the hour from which on every charge is recomputed; all else is looked at whole. progress: told how far it is, from 0
     to 1.
     """
-    looks: list[tuple[str, _Look]] = [
-        *((check.__name__, partial(_named, check.__name__, partial(check, session))) for check in _CHECKS),
-        *(
-            (check.__name__, partial(_named, check.__name__, partial(check, session, now)))
-            for check in _TIMELY_CHECKS
-        ),
-        *(
-            (f"charges of {project.name}", partial(_charges, session, project.id, since, now))
-            for project in list_projects(session)
-        ),
-    ]
-    for index, (title, look) in enumerate(looks):
-        progress(title.replace("_", " "), index / len(looks))
-        yield from _shielded(session, title, look)
+    looks = list_looks(session, now, since)
+    for index, look in enumerate(looks):
+        progress(look[0], index / len(looks))
+        yield from take(session, look)
     progress("done", 1.0)
 
 
-def _named(check: str, look: Callable[[], Iterable[str]]) -> Iterator[Finding]:
-    return (Finding(check, what) for what in look())
+def list_looks(session: Session, now: datetime, since: datetime) -> list[Look]:
+    """All that has to be looked at. Each agrees with itself in any snapshot of its own, from `now` on."""
+    return [
+        *((check.__name__, partial(_named, check.__name__, check)) for check in _CHECKS),
+        *(
+            (check.__name__, partial(_named, check.__name__, partial(check, now=now)))
+            for check in _TIMELY_CHECKS
+        ),
+        *(
+            (f"charges of {project.name}", partial(_charges, project_id=project.id, since=since, now=now))
+            for project in list_projects(session)
+        ),
+    ]
+
+
+def take(session: Session, look: Look) -> list[Finding]:
+    """What is found until a look fails, and that it did: what is wrong for one must hide nothing from the next."""
+    title, find = look
+    found: list[Finding] = []
+    try:
+        with session.begin_nested():  # PostgreSQL goes on after an error only from before it
+            found.extend(find(session))
+    except Exception as error:
+        if isinstance(error, DBAPIError) and as_unavailable(error, writing=False) is not None:
+            raise
+        found.append(Finding(title, f"it could not look at everything: {type(error).__name__}: {error}"))
+    return found
+
+
+def _named(check: str, find: Callable[[Session], Iterable[str]], session: Session) -> Iterator[Finding]:
+    return (Finding(check, what) for what in find(session))
 
 
 def _charges(session: Session, project_id: str, since: datetime, now: datetime) -> Iterator[Finding]:
@@ -91,16 +111,3 @@ def _charges(session: Session, project_id: str, since: datetime, now: datetime) 
     unposted = unposted_storage(session, Period(since, now + HOUR), project_id, now)
     for what in compare(told(unposted, since), again.provisional, "told"):
         yield Finding("provisional_is_recomputed", what)
-
-
-def _shielded(session: Session, title: str, look: _Look) -> list[Finding]:
-    """What is found until a look fails, and that it did: what is wrong for one must hide nothing from the next."""
-    found: list[Finding] = []
-    try:
-        with session.begin_nested():  # PostgreSQL goes on after an error only from before it
-            found.extend(look())
-    except Exception as error:
-        if isinstance(error, DBAPIError) and as_unavailable(error, writing=False) is not None:
-            raise
-        found.append(Finding(title, f"it could not look at everything: {type(error).__name__}: {error}"))
-    return found

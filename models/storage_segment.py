@@ -27,6 +27,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 from models.base import TO_CHANGE, Base, UtcDateTime
 
 Place = tuple[datetime, str]  # in the order in which segments are posted: accrued_until, cache_id
+_PARAMETERS = 10_000  # of one statement: each database has a limit, the least is 32,766
 
 
 class StorageSegment(Base):
@@ -73,14 +74,16 @@ def lock_segment(session: Session, cache_id: str) -> StorageSegment | None:
 
 
 def lock_segments(session: Session, cache_ids: Iterable[str]) -> None:
-    """Hold the segments of several caches until the unit ends; those that were never active have none."""
-    session.scalars(
-        select(StorageSegment)
-        .where(StorageSegment.cache_id.in_(list(cache_ids)))
-        .order_by(StorageSegment.cache_id)
-        .with_for_update(**TO_CHANGE)
-        .execution_options(populate_existing=True)
-    ).all()
+    """Hold the segments of any number of caches until the unit ends; those that were never active have none."""
+    in_order = sorted(cache_ids)
+    for first in range(0, len(in_order), _PARAMETERS):
+        session.scalars(
+            select(StorageSegment)
+            .where(StorageSegment.cache_id.in_(in_order[first : first + _PARAMETERS]))
+            .order_by(StorageSegment.cache_id)
+            .with_for_update(**TO_CHANGE)
+            .execution_options(populate_existing=True)
+        ).all()
 
 
 def move_end(session: Session, segment: StorageSegment, ends_at: datetime) -> None:

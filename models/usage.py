@@ -221,13 +221,10 @@ def lock_unposted(session: Session, limit: int, after: str = "") -> Sequence[Usa
     ).all()
 
 
-def find_unposted(session: Session, end: datetime) -> str | None:
-    """An owed row from before `end` that is not in the ledger; None where all are."""
-    return session.scalars(
-        select(Usage.id)
-        .where(Usage.state == UsageState.FINAL, ~Usage.is_posted, Usage.occurred_at < end)
-        .limit(1)
-    ).first()
+def find_unposted(session: Session, end: datetime | None = None) -> str | None:
+    """An owed row, from before `end` where that is given, that is not in the ledger; None where all are."""
+    query = select(Usage.id).where(Usage.state == UsageState.FINAL, ~Usage.is_posted)
+    return session.scalars((query if end is None else query.where(Usage.occurred_at < end)).limit(1)).first()
 
 
 def _settle(session: Session, at: datetime, values: dict[str, Any], *conditions: ColumnElement[bool]) -> int:

@@ -107,6 +107,10 @@ TAMPERING = [
         "UPDATE ledger_entries SET dedupe_key = 'credit-back:x' WHERE dedupe_key LIKE 'credit-back:%'",
         "credit_pays_charges",
     ),
+    (
+        "UPDATE ledger_entries SET amount_nano_usd = amount_nano_usd - 1 WHERE dedupe_key LIKE 'correction:%'",
+        "corrections_are_exact",
+    ),
 ]
 
 

@@ -225,8 +225,8 @@ def test_finds_a_request_that_nobody_settled(database: Database) -> None:
     with database.write() as session:
         store(session, book(), T0)
         reserve(session, add_project(session, "p"), "r", prompt=10)
-    assert faults(database, T0 + timedelta(days=1)) == []
-    (fault,) = faults(database, T0 + timedelta(days=1, microseconds=1))
+    assert faults(database, T0 + timedelta(days=1, hours=1)) == []
+    (fault,) = faults(database, T0 + timedelta(days=1, hours=1, microseconds=1))
     assert fault.startswith("reserved_usage_is_settled: usage r")
 
 

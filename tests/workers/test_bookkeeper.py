@@ -11,6 +11,7 @@ from sqlalchemy import text
 
 from billing.accrual import accrue
 from billing.limits import set_limit
+from billing.verify import Finding
 from core.errors import Unavailable
 from core.metrics import Metrics
 from models.ledger_entry import list_entries, newest_settled_id
@@ -107,7 +108,7 @@ def test_that_the_books_agree_is_told_once_somebody_has_looked(
     assert found is not None
     assert isnan(found)
     with monkeypatch.context() as patched:
-        patched.setattr(module, "verify", fail)
+        patched.setattr(module, "take", fail)
         with pytest.raises(ValueError, match="ours"):
             bookkeeper.verify()
         assert (findings(metrics), verified_at()) == (1, 0)
@@ -127,14 +128,12 @@ def test_a_stop_does_not_wait_for_the_rest_of_a_verification(
 ) -> None:
     begun = threading.Event()
 
-    def endless(
-        _session: object, _now: object, _since: object, progress: Callable[[str, float], None]
-    ) -> list[str]:
-        while True:
-            begun.set()
-            progress("check", 0.5)
+    def look(*_: object) -> list[Finding]:
+        begun.set()
+        return []
 
-    monkeypatch.setattr(module, "verify", endless)
+    monkeypatch.setattr(module, "list_looks", lambda *_: [("endless", look)] * 1_000_000)
+    monkeypatch.setattr(module, "take", look)
     bookkeeper.start()
     assert begun.wait(20)
     bookkeeper.stop()
@@ -216,10 +215,10 @@ def test_a_turn_that_fails_is_taken_again(
         calls.append(1)
         raise error
 
-    for step in ("post_due", "roll_up_posted", "tell_soft_limits", "verify"):
+    for step in ("post_due", "roll_up_posted", "tell_soft_limits", "list_looks"):
         monkeypatch.setattr(module, step, keep)
     bookkeeper.start()
-    wait_until(lambda: len(calls) >= 3 * 4)
+    wait_until(lambda: len(calls) >= 3 * 3 + 1)
     bookkeeper.stop()
     assert "keeping the books failed" in caplog.text
 
