@@ -15,7 +15,7 @@ from tests.e2e.processes import wait_until
 from tests.e2e.shared import Shared
 
 PROJECTS, CLIENTS = 8, 32
-SECONDS, MOST_SECONDS = 4, 60
+SECONDS, MOST_SECONDS = 4, 120
 REFUSALS = {"CACHE_DELETED", "CACHE_EXPIRED", "CACHE_QUOTA", "ARENA_FULL"}
 
 
